@@ -1,0 +1,1 @@
+"""The contracts of Lockstep: records, topics, codecs, units, the log's protocol. Imports nothing of ours."""
