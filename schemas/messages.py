@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-
 Headers = tuple[tuple[str, bytes], ...]
 
 
