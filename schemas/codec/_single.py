@@ -1,0 +1,122 @@
+"""One message at a time: header, body, and the refusal of anything else as `Poison`."""
+
+import io
+import json
+import struct
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final, cast
+
+import fastavro
+
+from schemas.codec._frame import plain
+from schemas.codec._ids import PACKAGED, SchemaIds, Writer
+from schemas.errors import Poison, Where
+from schemas.records import Row
+
+HEADER_BYTES: Final = 5
+_HEADER: Final = struct.Struct(">bI")
+# What fastavro raises on bad bytes: it has no one error type for them.
+_BAD_BYTES: Final = (
+    EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, StopIteration, struct.error,
+)  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def parsed(avsc: str) -> dict[str, object]:
+    """fastavro's form of a schema, times as plain integers."""
+    return cast(dict[str, object], fastavro.parse_schema(json.loads(plain(avsc))))
+
+
+@lru_cache(maxsize=256)
+def _tuple_fields(avsc: str) -> tuple[str, ...]:
+    fields = json.loads(avsc)["fields"]
+    return tuple(f["name"] for f in fields if isinstance(f["type"], Mapping) and f["type"]["type"] == "array")
+
+
+def header(schema_id: int) -> bytes:
+    """Magic byte and schema id."""
+    return _HEADER.pack(0, schema_id)
+
+
+def encoder(record: type[Row], ids: SchemaIds = PACKAGED) -> Callable[[Row], bytes]:
+    """A function that encodes rows of one type with its newest schema; the fastest way to encode many."""
+    schema_id = ids.newest(record)
+    schema = parsed(ids.writer(schema_id).avsc)
+    head = header(schema_id)
+    write = fastavro.schemaless_writer
+
+    def encode_row(row: Row) -> bytes:
+        out = io.BytesIO()
+        out.write(head)
+        write(out, schema, row._asdict())
+        return out.getvalue()
+
+    return encode_row
+
+
+_encoders: dict[tuple[type[Row], int], Callable[[Row], bytes]] = {}
+
+
+def encode(row: Row, ids: SchemaIds = PACKAGED) -> bytes:
+    """A row as a message body, Confluent framing."""
+    key = (type(row), id(ids))
+    found = _encoders.get(key)
+    if found is None:
+        found = _encoders[key] = encoder(type(row), ids)
+    return found(row)
+
+
+def schema_id_of(value: bytes | None) -> int | None:
+    """Schema id in the header; None when there is no such header."""
+    if value is None or len(value) < HEADER_BYTES or value[0] != 0:
+        return None
+    return int.from_bytes(value[1:HEADER_BYTES], "big")
+
+
+def check_header(value: bytes | None, where: Where | None = None) -> int:
+    """The schema id, or `Poison` that says what the bytes look like instead."""
+    if value is None:
+        raise Poison("tombstone", "the message has no value (a tombstone); a record was expected", where)
+    if len(value) < HEADER_BYTES:
+        raise Poison("too_short", f"{len(value)} bytes are too few for a header of 5 (0x00, schema id)", where)
+    if value[0] != 0:
+        looks = " (text?)" if value[:64].isascii() else ""
+        raise Poison("wrong_magic", f"the first byte is 0x{value[0]:02x}, not 0x00{looks}", where)
+    return int.from_bytes(value[1:HEADER_BYTES], "big")
+
+
+def make_row(decoded: Mapping[str, object], writer: Writer) -> Row:
+    """A decoded record of any version as the newest row type; fields the writer did not know take their defaults."""
+    values = dict(decoded)
+    for name in _tuple_fields(writer.avsc):
+        values[name] = tuple(cast(list[object], values[name]))
+    return writer.record(**values)  # type: ignore[arg-type]
+
+
+def decode_body(body: bytes, writer: Writer, where: Where | None = None) -> Row:
+    """Decode one body with its writer schema. Raises `Poison` when bytes are missing, left over or of a wrong form."""
+    stream = io.BytesIO(body)
+    try:
+        decoded = fastavro.schemaless_reader(stream, parsed(writer.avsc), None)
+        row = make_row(cast(Mapping[str, object], decoded), writer)
+    except _BAD_BYTES as e:
+        what = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
+        raise Poison(
+            "bad_body", f"the body is not a {writer.record.__name__} version {writer.version} ({what})", where
+        ) from None
+    left = len(body) - stream.tell()
+    if left:
+        raise Poison("bad_body", f"{left} bytes are left over behind a {writer.record.__name__}", where)
+    return row
+
+
+def decode(value: bytes | None, where: Where | None = None, ids: SchemaIds = PACKAGED) -> Row:
+    """A message body as a row. Raises `Poison` with the position for anything that is not one."""
+    schema_id = check_header(value, where)
+    assert value is not None
+    try:
+        writer = ids.writer(schema_id)
+    except Poison as e:
+        raise Poison(e.code, e.reason, where) from None
+    return decode_body(value[HEADER_BYTES:], writer, where)
