@@ -7,6 +7,7 @@ the log, the runner and the codecs.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -95,6 +96,7 @@ class Block:
         return self._headers
 
 
+@lru_cache(maxsize=1 << 16)
 def partition_of(key: bytes, partitions: int) -> int:
     """Partition of a key: Kafka's murmur2 with the sign bit cleared, modulo `partitions`.
 

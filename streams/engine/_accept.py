@@ -1,0 +1,204 @@
+"""`accept`: an input becomes ledger entries, or nothing (a double, news of an older attempt), or `Poison`.
+
+Values are checked here once more: observe and the SDK check too, but the topics are open to others.
+"""
+
+import math
+from typing import Final
+
+from schemas.errors import Poison
+from schemas.records import (
+    JobAccepted,
+    JobCancelled,
+    JobCancelRequested,
+    JobProgress,
+    JobProgressed,
+    JobRefused,
+    JobSubmitted,
+    LedgerEntry,
+    LinkChanged,
+    LinkRecorded,
+    NodeChanged,
+    NodeRecorded,
+    Receipt,
+    ReceiptRecorded,
+    Row,
+)
+from streams.engine._evolve import evolve
+from streams.engine._state import LEVELS, WHOLE, State
+
+DAY_MS: Final = 24 * 3600 * 1000
+MAX_CARDS_ON_NODE: Final = 63
+MAX_MEMBERS: Final = 100_000
+ADJACENCIES: Final = ("", *LEVELS)
+RECEIPT_KINDS: Final = ("started", "start_failed", "finished", "failed", "released")
+NODE_STATES: Final = ("up", "silent", "draining", "maintenance", "removed")
+_ASK_FIELDS: Final = JobAccepted._fields[6:]
+
+
+def accept(state: State, row: Row, source: str, now: int) -> list[LedgerEntry]:
+    """Propose and evolve what an input changes. `source` is its position, `now` the runner's time in milliseconds.
+
+    Raises `Poison` for impossible values. Rows of another domain change nothing.
+    """
+    at = max(now, state.at)
+    if not isinstance(row, NodeChanged | LinkChanged | JobSubmitted | JobCancelled | Receipt | JobProgress):
+        raise Poison("wrong_record", f"a {type(row).__name__} is not an input of the engine")
+    if row.domain != state.domain:
+        return []
+    if row.at > at + DAY_MS:
+        raise Poison(
+            "from_the_future", f"the event's time {row.at} is {(row.at - at) // DAY_MS} days ahead of the clock ({at})"
+        )
+    entry: LedgerEntry | None
+    if isinstance(row, Receipt):
+        entry = _receipt(state, row, source, at)
+    elif isinstance(row, JobSubmitted):
+        entry = _job(state, row, source, at)
+    elif isinstance(row, NodeChanged):
+        entry = _node(state, row, source, at)
+    elif isinstance(row, JobProgress):
+        entry = _progress(state, row, source, at)
+    elif isinstance(row, JobCancelled):
+        entry = _cancel(state, row, source, at)
+    else:
+        entry = _link(state, row, source, at)
+    if entry is None:
+        return []
+    evolve(state, entry)
+    return [entry]
+
+
+def _impossible(what: str) -> Poison:
+    return Poison("impossible_value", what)
+
+
+def _node(state: State, row: NodeChanged, source: str, at: int) -> NodeRecorded | None:
+    if not row.node:
+        raise _impossible("the node has no name")
+    if row.state not in NODE_STATES:
+        raise _impossible(f"node {row.node}: state is {row.state!r}, not one of {', '.join(NODE_STATES)}")
+    if not 0 <= row.cards <= MAX_CARDS_ON_NODE or not row.cards_healthy >= 0:
+        raise _impossible(
+            f"node {row.node}: {row.cards} cards ({row.cards_healthy} healthy); 0 to {MAX_CARDS_ON_NODE} can be"
+        )
+    if min(row.cpu_milli, row.memory_bytes, row.card_memory_bytes, row.disk_bytes) < 0:
+        raise _impossible(f"node {row.node}: a capacity is negative")
+    if row.cards and not row.card_model:
+        raise _impossible(f"node {row.node}: {row.cards} cards without a model")
+    # NodeChanged less node, at, domain and counter is NodeRecorded less its header and node.
+    entry = NodeRecorded(state.domain, state.seq + 1, at, source, row.node, *row[3:-1])
+    before = state.descriptions.get(row.node)
+    if before is None:
+        return entry if row.state != "removed" else None
+    # `reason` alone is no change.
+    return entry if before[5:-1] != entry[5:-1] else None
+
+
+def _link(state: State, row: LinkChanged, source: str, at: int) -> LinkRecorded | None:
+    if not row.link:
+        raise _impossible("the link has no name")
+    figures = (row.capacity_gbps, row.base_latency_ms, row.cost_usd_per_gb, row.used_gbps, row.latency_ms)
+    if not all(math.isfinite(f) and f >= 0 for f in figures):
+        raise _impossible(f"link {row.link}: a figure is negative or not a number")
+    entry = LinkRecorded(state.domain, state.seq + 1, at, source, row.link, *row[3:-1])
+    before = state.links.get(row.link)
+    if before is None:
+        return entry if row.state != "removed" else None
+    return entry if before[5:-1] != entry[5:-1] else None
+
+
+def _job(state: State, row: JobSubmitted, source: str, at: int) -> JobAccepted | JobRefused | None:
+    if not row.job:
+        raise _impossible("the job has no id")
+    existing = state.jobs.get(row.job)
+    ask = row[3:]
+    if existing is not None:
+        if existing.ask[6:] == ask:
+            return None  # the same submission once more
+        return _refuse(
+            state, row, source, at, "job_exists", f"job {row.job} exists with other contents; choose another id"
+        )
+    if not 1 <= row.members <= MAX_MEMBERS:
+        return _refuse(state, row, source, at, "bad_gang", f"{row.members} members; 1 to {MAX_MEMBERS:,} can be")
+    cards = row.cards_milli
+    if cards < 0 or (cards > WHOLE and cards % WHOLE) or cards > MAX_CARDS_ON_NODE * WHOLE:
+        return _refuse(
+            state, row, source, at, "bad_cards",
+            f"{cards} milli-cards for each member; 0, 1 to 999, or whole cards (1000, 2000, … {MAX_CARDS_ON_NODE}000) can be",
+        )  # fmt: skip
+    if row.adjacency not in ADJACENCIES:
+        return _refuse(
+            state,
+            row,
+            source,
+            at,
+            "bad_adjacency",
+            f"adjacency {row.adjacency!r} is not one of {', '.join(ADJACENCIES[1:])}",
+        )
+    if min(row.cpu_milli, row.memory_bytes, row.card_memory_bytes, row.run_limit_ms, row.run_estimate_ms) < 0:
+        return _refuse(state, row, source, at, "bad_amount", "CPU, memory, limit and estimate cannot be negative")
+    return JobAccepted(state.domain, state.seq + 1, at, source, row.job, row.at, *ask)
+
+
+def _refuse(state: State, row: JobSubmitted, source: str, at: int, code: str, reason: str) -> JobRefused:
+    return JobRefused(state.domain, state.seq + 1, at, source, row.job, row.user, row.queue, code, reason)
+
+
+def _cancel(state: State, row: JobCancelled, source: str, at: int) -> JobCancelRequested | None:
+    job = state.jobs.get(row.job)
+    if job is None or job.phase == "ended" or job.cancelled_by:
+        return None
+    return JobCancelRequested(
+        state.domain, state.seq + 1, at, source, row.job, row.user or "unknown", row.reason or "cancelled by the user"
+    )
+
+
+def _receipt(state: State, row: Receipt, source: str, at: int) -> ReceiptRecorded | None:
+    if row.kind not in RECEIPT_KINDS:
+        raise _impossible(f"job {row.job}: receipt {row.kind!r} is not one of {', '.join(RECEIPT_KINDS)}")
+    if row.attempt < 1:
+        raise _impossible(f"job {row.job}: attempt {row.attempt}; attempts count from 1")
+    if row.kind == "released":
+        if (row.job, row.attempt) not in state.holdings.get(row.node, {}):
+            return None
+        job = state.jobs.get(row.job)
+        over = job is None or job.attempt != row.attempt or job.phase in ("ended", "pending")
+        if not over:
+            return None  # nothing was asked to be released: the attempt still runs
+    else:
+        job = state.jobs.get(row.job)
+        if (
+            job is None
+            or job.attempt != row.attempt
+            or job.phase not in ("placed", "running")
+            or row.node not in job.nodes
+        ):
+            return None
+        known = job.finished if row.kind in ("finished", "failed") else job.started if row.kind == "started" else ()
+        if row.node in known or (row.kind == "start_failed" and job.trouble):
+            return None
+    return ReceiptRecorded(
+        state.domain, state.seq + 1, at, source, row.job, row.attempt, row.node, row.kind, row.exit_code, row.reason
+    )
+
+
+def _progress(state: State, row: JobProgress, source: str, at: int) -> JobProgressed | None:
+    if not (math.isfinite(row.progress_fraction) and 0 <= row.progress_fraction <= 1):
+        raise _impossible(f"job {row.job}: progress {row.progress_fraction} is not between 0 and 1")
+    job = state.jobs.get(row.job)
+    if job is None or job.attempt != row.attempt or job.phase not in ("placed", "running"):
+        return None
+    if (job.progress, job.checkpoint, job.checkpoint_at) == (row.progress_fraction, row.checkpoint, row.checkpoint_at):
+        return None
+    return JobProgressed(
+        state.domain,
+        state.seq + 1,
+        at,
+        source,
+        row.job,
+        row.attempt,
+        row.progress_fraction,
+        row.checkpoint,
+        row.checkpoint_at,
+    )

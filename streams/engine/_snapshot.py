@@ -1,0 +1,90 @@
+"""Snapshots: a state as bytes and back. Same ledger, same bytes.
+
+Layout: `LKSS`, format u16, SHA-256 of the rest, then zlib-compressed JSON in the order things entered the state (which the
+ledger fixes). Derived arrays are not in it: they are laid out anew.
+"""
+
+import hashlib
+import json
+import struct
+import zlib
+from bisect import insort
+from typing import Final
+
+from schemas.errors import Corrupted
+from schemas.records import JobAccepted, LinkRecorded, NodeRecorded
+from streams.engine._state import Holding, Job, State, request_of
+
+FORMAT: Final = 1
+_HEAD: Final = struct.Struct(">4sH32s")
+_JOB_FIELDS: Final = tuple(f for f in Job.__slots__ if f not in ("ask", "request"))
+
+
+def snapshot(state: State) -> bytes:
+    """The state as bytes."""
+    document = {
+        "domain": state.domain,
+        "seq": state.seq,
+        "at": state.at,
+        "nodes": list(state.descriptions.values()),
+        "links": list(state.links.values()),
+        "silent_since": list(state.silent_since.items()),
+        "jobs": [[job.ask, [getattr(job, f) for f in _JOB_FIELDS]] for job in state.jobs.values()],
+        "ended": list(state.ended),
+        "holdings": [[node, [[*key, *h] for key, h in held.items()]] for node, held in state.holdings.items()],
+        "due": list(state.due.items()),
+        "releasing": [[*key, at] for key, at in state.releasing.items()],
+        "quarantined": [[*key, at] for key, at in state.quarantined.items()],
+        "limits": list(state.limits.items()),
+        "attention": list(state.attention),
+        "unexplained": list(state.unexplained),
+    }
+    body = zlib.compress(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode(), 1)
+    return _HEAD.pack(b"LKSS", FORMAT, hashlib.sha256(body).digest()) + body
+
+
+def _tuples(values: list[object]) -> list[object]:
+    return [tuple(v) if isinstance(v, list) else v for v in values]
+
+
+def restore(data: bytes) -> State:
+    """Bytes as a state. Raises `Corrupted` when they are damaged or of a format this version does not read."""
+    if len(data) < _HEAD.size:
+        raise Corrupted(f"a snapshot of {len(data)} bytes is too short to be one")
+    magic, version, digest = _HEAD.unpack_from(data)
+    body = data[_HEAD.size :]
+    if magic != b"LKSS":
+        raise Corrupted("these bytes are not a snapshot")
+    if version != FORMAT:
+        raise Corrupted(f"the snapshot has format {version}, this version reads format {FORMAT}")
+    if hashlib.sha256(body).digest() != digest:
+        raise Corrupted("the snapshot fails its checksum")
+    d = json.loads(zlib.decompress(body))
+    state = State(d["domain"])
+    state.seq, state.at = d["seq"], d["at"]
+    for row in d["nodes"]:
+        node = NodeRecorded._make(_tuples(row))
+        state.descriptions[node.node] = node
+    for row in d["links"]:
+        link = LinkRecorded._make(row)
+        state.links[link.link] = link
+    state.silent_since = dict(d["silent_since"])
+    for ask_row, values in d["jobs"]:
+        ask = JobAccepted._make(_tuples(ask_row))
+        job = Job(ask, request_of(ask))
+        for name, value in zip(_JOB_FIELDS, values, strict=True):
+            setattr(job, name, tuple(value) if name in ("nodes", "members_on_node") else value)
+        state.jobs[ask.job] = job
+        if job.phase == "pending":
+            insort(state.line.setdefault(job.request, []), job.key)
+    state.ended = dict.fromkeys(d["ended"])
+    for node_name, held in d["holdings"]:
+        state.holdings[node_name] = {(job, attempt): Holding(*rest) for job, attempt, *rest in held}
+    state.due = dict(d["due"])
+    state.releasing = {(j, a, n): at for j, a, n, at in d["releasing"]}
+    state.quarantined = {(j, a, n): at for j, a, n, at in d["quarantined"]}
+    state.limits = dict(d["limits"])
+    state.attention = dict.fromkeys(d["attention"])
+    state.unexplained = dict.fromkeys(d["unexplained"])
+    state.nodes_dirty = True
+    return state

@@ -1,0 +1,110 @@
+"""Questions to a state, for people: nodes, links, jobs as flat rows. Used by the API and the command line; changes nothing."""
+
+from typing import NamedTuple
+
+from streams.engine._state import WHOLE, Job, State
+
+
+class NodeView(NamedTuple):
+    """A node now. Amounts in milli-cards, 1/1000 core, bytes; `jobs` holds what runs or is being released there."""
+
+    node: str
+    site: str
+    rack: str
+    state: str
+    card_model: str
+    cards: int
+    cards_free_milli: int
+    cpu_milli: int
+    cpu_free_milli: int
+    memory_bytes: int
+    memory_free_bytes: int
+    jobs: tuple[str, ...]
+
+
+class LinkView(NamedTuple):
+    """A link now; Gbit/s and milliseconds."""
+
+    link: str
+    src_site: str
+    dst_site: str
+    state: str
+    capacity_gbps: float
+    used_gbps: float
+    latency_ms: float
+
+
+class JobView(NamedTuple):
+    """A job now. `state`: pending, placed, running, finished, failed or cancelled. Times in milliseconds, 0: not yet."""
+
+    job: str
+    user: str
+    queue: str
+    priority: int
+    state: str
+    attempt: int
+    members: int
+    cards_milli_total: int
+    submitted_at: int
+    placed_at: int
+    started_at: int
+    ended_at: int
+    nodes: tuple[str, ...]
+    code: str
+    reason: str
+    inferred: tuple[str, ...]
+    position: int
+
+
+def nodes(state: State) -> list[NodeView]:
+    """All nodes in topology order."""
+    arrays = state.settle()
+    found = []
+    for i, name in enumerate(arrays.names):
+        d = state.descriptions[name]
+        found.append(
+            NodeView(
+                name, d.site, d.rack, d.state, d.card_model, d.cards, int(arrays.card_free[i].sum()), d.cpu_milli,
+                max(0, int(arrays.cpu_free[i])), d.memory_bytes, max(0, int(arrays.memory_free[i])),
+                tuple(sorted({job for job, _ in state.holdings.get(name, {})})),
+            )
+        )  # fmt: skip
+    return found
+
+
+def links(state: State) -> list[LinkView]:
+    return [
+        LinkView(e.link, e.src_site, e.dst_site, e.state, e.capacity_gbps, e.used_gbps, e.latency_ms)
+        for e in sorted(state.links.values(), key=lambda e: e.link)
+    ]
+
+
+def _view(name: str, job: Job, position: int) -> JobView:
+    ask = job.ask
+    return JobView(
+        name, ask.user, ask.queue, ask.priority, job.outcome or job.phase, job.attempt, ask.members,
+        ask.members * ask.cards_milli, ask.submitted_at, job.placed_at, job.started_at, job.ended_at, job.nodes, job.code,
+        job.reason, ask.inferred, position,
+    )  # fmt: skip
+
+
+def _positions(state: State) -> dict[str, int]:
+    line = sorted(key for keys in state.line.values() for key in keys)
+    return {key[2]: i for i, key in enumerate(line, 1)}
+
+
+def jobs(state: State) -> list[JobView]:
+    """All jobs the state still knows, in the order they were accepted; `position` is the place in the whole line."""
+    positions = _positions(state)
+    return [_view(name, job, positions.get(name, 0)) for name, job in state.jobs.items()]
+
+
+def job(state: State, name: str) -> JobView | None:
+    found = state.jobs.get(name)
+    return None if found is None else _view(name, found, _positions(state).get(name, 0))
+
+
+def cards_milli(state: State) -> tuple[int, int]:
+    """(all cards of nodes that are up, free ones of those), milli-cards."""
+    arrays = state.settle()
+    return int(arrays.cards[arrays.takes].sum()) * WHOLE, int(arrays.card_free[arrays.takes].sum())
