@@ -17,9 +17,11 @@ def commands(state: State, entry: LedgerEntry) -> list[Command]:
             for node, members, mask in zip(entry.nodes, entry.members_on_node, entry.card_masks, strict=True)
         ]  # fmt: skip
     if isinstance(entry, JobEnded | JobInterrupted):
+        if isinstance(entry, JobInterrupted) and not entry.requeued:
+            return []  # its end follows, and asks
         # `release` means: stop what still runs of this attempt, clean up, confirm.
         found = []
-        for node in state.released_by(entry.job):
+        for node in state.releasing.get((entry.job, entry.attempt), (0, []))[1]:
             held = state.holdings[node][(entry.job, entry.attempt)]
             found.append(
                 Command(

@@ -50,7 +50,7 @@ def next_wake(state: State, config: EngineConfig = DEFAULT) -> int | None:
     """When `decide` has something to do even without input, milliseconds; None when never."""
     times = [since + config.lost_after_ms for since in state.silent_since.values() if since >= 0]
     times += list(state.due.values())[:1]
-    times += [since + config.release_timeout_ms for since in list(state.releasing.values())[:1]]
+    times += [since + config.release_timeout_ms for since, _ in list(state.releasing.values())[:1]]
     times += state.limits.values()
     return min(times) if times else None
 
@@ -66,16 +66,18 @@ def _time_outs(state: State, at: int, config: EngineConfig, propose: Propose) ->
         missing = [n for n in job.nodes if n not in job.started]
         if missing:
             _trouble(state, name, job, "start_overdue", f"no start receipt from {_names(missing)} in time")
-    for (name, attempt, node), since in list(state.releasing.items()):
+    while state.releasing:
+        (name, attempt), (since, nodes) = next(iter(state.releasing.items()))
         if since + config.release_timeout_ms > at:
             break
-        held = state.holdings[node][(name, attempt)]
-        reason = f"{node} did not confirm the release within {config.release_timeout_ms / 1000:g} s"
-        propose(
-            CapacityQuarantined(
-                state.domain, state.seq + 1, at, "", name, attempt, node, held.card_mask, held.card_milli, reason
+        for node in list(nodes):
+            held = state.holdings[node][(name, attempt)]
+            reason = f"{node} did not confirm the release within {config.release_timeout_ms / 1000:g} s"
+            propose(
+                CapacityQuarantined(
+                    state.domain, state.seq + 1, at, "", name, attempt, node, held.card_mask, held.card_milli, reason
+                )
             )
-        )
     for name, limit in list(state.limits.items()):
         if limit <= at:
             job = state.jobs[name]

@@ -52,7 +52,7 @@ def _node_recorded(state: State, e: NodeRecorded) -> None:
             del state.descriptions[e.node]
             # The node is gone with all it held: nothing there can be free, nothing is awaited from it.
             for job, attempt in state.holdings.pop(e.node, {}):
-                state.releasing.pop((job, attempt, e.node), None)
+                state.not_awaited(job, attempt, e.node)
                 state.quarantined.pop((job, attempt, e.node), None)
             state.nodes_dirty = True
         return
@@ -179,7 +179,7 @@ def _receipt_recorded(state: State, e: ReceiptRecorded) -> None:
 
 def _free(state: State, job: str, attempt: int, node: str) -> None:
     """The node confirmed that it holds nothing of this attempt any more."""
-    state.releasing.pop((job, attempt, node), None)
+    state.not_awaited(job, attempt, node)
     state.quarantined.pop((job, attempt, node), None)
     held = state.holdings.get(node, {})
     if held.pop((job, attempt), None) is None:
@@ -213,17 +213,12 @@ def _give_back(state: State, name: str, job: Job, at: int) -> None:
     state.due.pop(name, None)
     state.limits.pop(name, None)
     state.attention.pop(name, None)
-    awaited = []
-    for node in job.nodes:
-        key = (name, job.attempt, node)
-        if (
-            (name, job.attempt) in state.holdings.get(node, {})
-            and key not in state.releasing
-            and key not in state.quarantined
-        ):
-            state.releasing[key] = at
-            awaited.append(node)
-    state.last_given_back = (name, tuple(awaited))
+    key = (name, job.attempt)
+    if key in state.releasing:
+        return
+    awaited = [n for n in job.nodes if key in state.holdings.get(n, {}) and (*key, n) not in state.quarantined]
+    if awaited:
+        state.releasing[key] = (at, awaited)
 
 
 def _job_interrupted(state: State, e: JobInterrupted) -> None:
@@ -258,9 +253,8 @@ def _job_ended(state: State, e: JobEnded) -> None:
 
 
 def _capacity_quarantined(state: State, e: CapacityQuarantined) -> None:
-    key = (e.job, e.attempt, e.node)
-    state.releasing.pop(key, None)
-    state.quarantined[key] = e.at
+    state.not_awaited(e.job, e.attempt, e.node)
+    state.quarantined[(e.job, e.attempt, e.node)] = e.at
 
 
 _HANDLERS = cast(

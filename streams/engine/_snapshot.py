@@ -33,7 +33,7 @@ def snapshot(state: State) -> bytes:
         "ended": list(state.ended),
         "holdings": [[node, [[*key, *h] for key, h in held.items()]] for node, held in state.holdings.items()],
         "due": list(state.due.items()),
-        "releasing": [[*key, at] for key, at in state.releasing.items()],
+        "releasing": [[*key, since, nodes] for key, (since, nodes) in state.releasing.items()],
         "quarantined": [[*key, at] for key, at in state.quarantined.items()],
         "limits": list(state.limits.items()),
         "attention": list(state.attention),
@@ -81,7 +81,7 @@ def restore(data: bytes) -> State:
     for node_name, held in d["holdings"]:
         state.holdings[node_name] = {(job, attempt): Holding(*rest) for job, attempt, *rest in held}
     state.due = dict(d["due"])
-    state.releasing = {(j, a, n): at for j, a, n, at in d["releasing"]}
+    state.releasing = {(j, a): (since, nodes) for j, a, since, nodes in d["releasing"]}
     state.quarantined = {(j, a, n): at for j, a, n, at in d["quarantined"]}
     state.limits = dict(d["limits"])
     state.attention = dict.fromkeys(d["attention"])
