@@ -1,0 +1,22 @@
+"""The snapshot store's protocol: where the engine keeps its state between ledger entries it need not read again."""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+
+class Stored(NamedTuple):
+    """A stored snapshot: its ledger seq, the ledger position to read on from (early is safe), and its bytes."""
+
+    seq: int
+    position: int
+    data: bytes
+
+
+class SnapshotStore(Protocol):
+    """Keeps a few snapshots. A save is whole or not at all."""
+
+    def save(self, snapshot: Stored) -> None: ...
+
+    def newest_first(self) -> Iterator[Stored]:
+        """Stored snapshots; unreadable ones are left out with a warning."""
+        ...

@@ -1,0 +1,75 @@
+"""What observe knows of the nodes of one partition, as columns: newest counter, healthy cards, when last heard.
+
+Rows are added as nodes register and never move; a removed node's row stays, unregistered. Used by `streams.observe` only.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.records import NodeChanged, NodeRegistered
+
+UNKNOWN: Final = -1
+_SLACK: Final = 64
+
+
+class NodeTable:
+    """Columns by row; `index` finds a node's row. `described[i]` is what was last told about it (None: not registered)."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+        self.described: list[NodeChanged | None] = []
+        self.counter: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
+        self.healthy: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
+        self.heard_ms: npt.NDArray[np.int64] = np.zeros(_SLACK, np.int64)
+        self.silent: npt.NDArray[np.bool_] = np.zeros(_SLACK, np.bool_)
+        self.registered: npt.NDArray[np.bool_] = np.zeros(_SLACK, np.bool_)
+
+    def rows(self, names: list[str]) -> npt.NDArray[np.int64]:
+        """Rows of these nodes; new names get new rows."""
+        index = self.index
+        try:
+            return np.fromiter((index[n] for n in names), np.int64, len(names))
+        except KeyError:
+            for n in names:
+                if n not in index:
+                    index[n] = len(index)
+                    self.described.append(None)
+            if len(index) > self.counter.size:
+                more = len(index) - self.counter.size + max(_SLACK, len(index) // 2)
+                self.counter = np.concatenate([self.counter, np.full(more, UNKNOWN, np.int64)])
+                self.healthy = np.concatenate([self.healthy, np.full(more, UNKNOWN, np.int64)])
+                self.heard_ms = np.concatenate([self.heard_ms, np.zeros(more, np.int64)])
+                self.silent = np.concatenate([self.silent, np.zeros(more, np.bool_)])
+                self.registered = np.concatenate([self.registered, np.zeros(more, np.bool_)])
+            return np.fromiter((index[n] for n in names), np.int64, len(names))
+
+    def remember(self, change: NodeChanged, heard_ms: int) -> None:
+        """This is what was told about the node."""
+        (i,) = self.rows([change.node])
+        self.described[i] = change
+        self.registered[i] = change.state != "removed"
+        self.silent[i] = change.state == "silent"
+        self.heard_ms[i] = max(heard_ms, self.heard_ms[i])
+        self.counter[i] = max(self.counter[i], change.counter)
+        if change.counter >= 0 and change.counter >= self.counter[i]:
+            self.healthy[i] = change.cards_healthy
+
+    def overdue(self, now: int, silence_ms: int) -> list[int]:
+        """Rows of registered nodes that were not heard for too long and are not known to be silent."""
+        n = len(self.index)
+        late = self.registered[:n] & ~self.silent[:n] & (now - self.heard_ms[:n] > silence_ms)
+        return [int(i) for i in np.flatnonzero(late)]
+
+
+STATE_OF: Final = {"active": "up", "draining": "draining", "maintenance": "maintenance"}
+
+
+def described(row: NodeRegistered, healthy: int, counter: int, reason: str) -> NodeChanged:
+    """A registration as what is told about the node. NodeChanged carries the registration's fields 3 to 17 unchanged."""
+    cards = row.cards if healthy == UNKNOWN else min(row.cards, healthy)
+    return NodeChanged(
+        row.node, row.at, row.domain, *row[3:18], state=STATE_OF[row.admin_state], cards_healthy=cards, reason=reason,
+        counter=counter,
+    )  # fmt: skip

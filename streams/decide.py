@@ -1,0 +1,137 @@
+"""The single writer of a domain: inputs into the engine, entries and commands out, one transaction per batch.
+
+Driven by `streams.runner`. Holds the engine's state; a failed commit throws it away with this object. Never reads a clock.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from schemas.codec import decode_rows, encode
+from schemas.errors import Poison, Where
+from schemas.log import Log
+from schemas.messages import Block, Committed, Record, TopicPartition
+from schemas.records import EngineStarted, LedgerEntry
+from schemas.snapshots import SnapshotStore, Stored
+from streams.dead_letters import dead_letter
+from streams.engine import EngineConfig, State, accept, commands, decide, evolve, next_wake, snapshot
+from streams.engine.inspect import cards_milli
+from streams.metrics import Metrics
+from streams.replay import restore_state
+
+# Changes first, so that jobs see the newest map; receipts before jobs, so that jobs find what was just freed.
+ORDER: Final = ("changes", "receipts", "jobs")
+# A batch is one transaction: small enough for tens of milliseconds, large enough to carry thousands a second.
+MAX_RECORDS: Final = 2_000
+
+
+class Decide:
+    """The engine as a processor."""
+
+    name = "decide"
+    topics = ORDER
+    assign_all = True
+    max_records = MAX_RECORDS
+
+    def __init__(
+        self,
+        domain: str,
+        snapshots: SnapshotStore,
+        *,
+        version: str,
+        partition: int = 0,
+        config: EngineConfig | None = None,
+        snapshot_every: int = 20_000,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.group = f"decide.{domain}"
+        self.owner = f"decide.{domain}"
+        self._domain = domain
+        self._snapshots = snapshots
+        self._version = version
+        self._partition = partition
+        self._config = config or EngineConfig()
+        self._snapshot_every = snapshot_every
+        self._metrics = metrics or Metrics()
+        self.state = State.empty(domain)
+        self._snapshot_seq = 0
+        self._log: Log | None = None
+        self._safe_position = 0
+        self._now = 0
+
+    def assigned(self, log: Log, committed: Mapping[TopicPartition, Committed | None]) -> Mapping[TopicPartition, int]:
+        restored = restore_state(log, self._domain, self._partition, self._snapshots)
+        self.state = restored.state
+        self._snapshot_seq = restored.snapshot_seq
+        self._log = log
+        self._safe_position = restored.position
+        return {}
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Nothing: the state belongs to the whole domain and goes with this object."""
+
+    def started(self, now: int) -> list[Record]:
+        at = max(now, self.state.at)
+        entry = EngineStarted(self._domain, self.state.seq + 1, at, "", self._version, self._snapshot_seq)
+        evolve(self.state, entry)
+        return [self._ledger(entry)]
+
+    def process(self, blocks: Sequence[Block], now: int, *, drained: bool) -> list[Record]:
+        records: list[Record] = []
+        for block in sorted(blocks, key=lambda b: (ORDER.index(b.topic), b.partition)):
+            decoded = decode_rows(block)
+            poison = decoded.poison
+            source = f"{block.topic}/{block.partition}@"
+            offsets = block.offsets
+            for i, row in decoded.rows:
+                try:
+                    entries = accept(self.state, row, f"{source}{offsets[i]}", now)
+                except Poison as e:
+                    poison.append((i, Poison(e.code, e.reason, Where(block.topic, block.partition, offsets[i]))))
+                    continue
+                self._write(entries, records)
+            for i, p in poison:
+                records.append(dead_letter(block, i, p, self.name, now))
+                self._metrics.add("lockstep_dead_letters_total", 1, self.name, p.code)
+        self._write(decide(self.state, now, self._config), records)
+        return records
+
+    def tick(self, now: int) -> list[Record]:
+        records: list[Record] = []
+        wake = next_wake(self.state, self._config)
+        if (wake is not None and wake <= now) or self.state.attention:
+            self._write(decide(self.state, now, self._config), records)
+        return records
+
+    def _ledger(self, entry: LedgerEntry) -> Record:
+        self._metrics.add("lockstep_decisions_total", 1, type(entry).__name__)
+        return Record("ledger", self._domain.encode(), encode(entry), self._partition)
+
+    def _write(self, entries: Sequence[LedgerEntry], records: list[Record]) -> None:
+        for entry in entries:
+            records.append(self._ledger(entry))
+            records += [Record("commands", c.node.encode(), encode(c)) for c in commands(self.state, entry)]
+
+    def committed(self) -> None:
+        state = self.state
+        self._metrics.set("lockstep_pending_jobs", sum(len(k) for k in state.line.values()))
+        self._metrics.set(
+            "lockstep_running_jobs", len(state.jobs) - len(state.ended) - sum(len(k) for k in state.line.values())
+        )
+        if state.seq - self._snapshot_seq >= self._snapshot_every:
+            self.save_snapshot()
+
+    def save_snapshot(self) -> None:
+        """Store the committed state. The position kept with it was the ledger's end before these entries: early is safe."""
+        if self._log is None or self.state.seq == self._snapshot_seq:
+            return
+        position = self._safe_position
+        self._snapshots.save(Stored(self.state.seq, position, snapshot(self.state)))
+        self._snapshot_seq = self.state.seq
+        self._safe_position = self._log.span("ledger")[self._partition].end
+        self._metrics.set("lockstep_snapshot_seq", self.state.seq)
+        total, free = cards_milli(self.state)
+        self._metrics.set("lockstep_cards_milli", total, "total")
+        self._metrics.set("lockstep_cards_milli", free, "free")
+
+    def next_wake(self) -> int | None:
+        return next_wake(self.state, self._config)

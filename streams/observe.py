@@ -1,0 +1,389 @@
+"""Live state of nodes and links: many samples in, few facts out.
+
+Telemetry is handled by columns. What observe has told (`changes`) is also its changelog: a partition's state is restored
+from the partition of the same number. Driven by `streams.runner`; never reads a clock.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from schemas.codec import Columns, decode_columns, decode_rows, encode
+from schemas.errors import Fatal, Poison, Where
+from schemas.log import Log
+from schemas.messages import Block, Committed, Record, TopicPartition
+from schemas.records import (
+    LinkChanged,
+    LinkRegistered,
+    LinkRemoved,
+    LinkTelemetry,
+    NodeChanged,
+    NodeRegistered,
+    NodeRemoved,
+    NodeTelemetry,
+    Row,
+)
+from streams._links import Link, Smooth
+from streams._observed import STATE_OF, UNKNOWN, NodeTable, described
+from streams.dead_letters import dead_letter
+from streams.metrics import Metrics
+
+DAY_MS: Final = 24 * 3600 * 1000
+SILENCE_MS: Final = 90_000
+MAX_RECORDS: Final = 50_000
+MAX_CARDS: Final = 63
+
+
+class _Partition:
+    """All that is known of one partition number."""
+
+    def __init__(self) -> None:
+        self.nodes = NodeTable()
+        self.links: dict[str, Link] = {}
+
+
+class Observe:
+    """Observe as a processor. Several share the partitions; each needs a slot name of its own."""
+
+    name = "observe"
+    group = "observe"
+    topics = ("resources", "resource-telemetry", "links", "link-telemetry")
+    assign_all = False
+    max_records = MAX_RECORDS
+
+    def __init__(self, slot: str = "0", *, silence_ms: int = SILENCE_MS, metrics: Metrics | None = None) -> None:
+        self.owner = f"observe.{slot}"
+        self._silence_ms = silence_ms
+        self._metrics = metrics or Metrics()
+        self._partitions: dict[int, _Partition] = {}
+        self._last_now = 0
+
+    def assigned(self, log: Log, committed: Mapping[TopicPartition, Committed | None]) -> Mapping[TopicPartition, int]:
+        spans = log.span("changes")
+        for number in sorted({tp.partition for tp in committed} - set(self._partitions)):
+            if number not in spans:
+                raise Fatal(
+                    f"`changes` has no partition {number}: it needs as many as the topics it is the changelog of"
+                )
+            partition = _Partition()
+            position, end = spans[number].begin, spans[number].end
+            reader = log.reader({TopicPartition("changes", number): position})
+            while position < end:
+                for block in reader.poll(MAX_RECORDS, 5_000):
+                    for _, row in decode_rows(block).rows:
+                        _remember(partition, row)
+                    position = block.next_offset
+            reader.close()
+            self._partitions[number] = partition
+        # Nobody was listening just now: silence counts from the first `now` after this.
+        self._last_now = 0
+        return {}
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        for tp in partitions:
+            self._partitions.pop(tp.partition, None)
+
+    def started(self, now: int) -> list[Record]:
+        return []
+
+    def committed(self) -> None:
+        """Nothing waits for it."""
+
+    def next_wake(self) -> int | None:
+        heard = [
+            int(p.nodes.heard_ms[: len(p.nodes.index)][quiet].min())
+            for p in self._partitions.values()
+            if (quiet := p.nodes.registered[: len(p.nodes.index)] & ~p.nodes.silent[: len(p.nodes.index)]).any()
+        ]
+        return min(heard) + self._silence_ms + 1 if heard else None
+
+    def process(self, blocks: Sequence[Block], now: int, *, drained: bool) -> list[Record]:
+        self._begin(now)
+        out: list[Record] = []
+        # Descriptions before samples, so that a node's first samples find it registered.
+        for block in sorted(blocks, key=lambda b: b.topic.endswith("telemetry")):
+            if block.topic == "resource-telemetry":
+                self._telemetry(block, now, out)
+            else:
+                self._rows(block, now, out)
+        if drained:
+            self._silence(now, out)
+        return out
+
+    def tick(self, now: int) -> list[Record]:
+        self._begin(now)
+        out: list[Record] = []
+        self._silence(now, out)
+        return out
+
+    def _begin(self, now: int) -> None:
+        if self._last_now == 0:
+            for p in self._partitions.values():
+                p.nodes.heard_ms[: len(p.nodes.index)] = now
+                for link in p.links.values():
+                    link.heard_ms = now
+        self._last_now = max(self._last_now, now)
+
+    def _of(self, number: int) -> _Partition:
+        return self._partitions.setdefault(number, _Partition())
+
+    def _dead(self, block: Block, poison: Sequence[tuple[int, Poison]], now: int, out: list[Record]) -> None:
+        for i, p in poison:
+            out.append(dead_letter(block, i, p, self.name, now))
+            self._metrics.add("lockstep_dead_letters_total", 1, self.name, p.code)
+
+    def _tell_node(self, number: int, change: NodeChanged, now: int, out: list[Record]) -> None:
+        self._of(number).nodes.remember(change, now)
+        out.append(Record("changes", b"node/" + change.node.encode(), encode(change), number))
+
+    def _tell_link(self, number: int, link: Link, change: LinkChanged, out: list[Record]) -> None:
+        link.told = change
+        out.append(Record("changes", b"link/" + change.link.encode(), encode(change), number))
+
+    # --- telemetry of nodes, by columns -----------------------------------------------------------------------------
+
+    def _telemetry(self, block: Block, now: int, out: list[Record]) -> None:
+        found, poison = decode_columns(block)
+        table = self._of(block.partition).nodes
+        for columns in found:
+            if columns.record is not NodeTelemetry:
+                poison += [(int(i), _misplaced(columns.record, block)) for i in columns.index]
+                continue
+            frame, bad = _possible(columns, block, now)
+            poison += bad
+            if len(frame):
+                self._samples(block.partition, table, frame, now, out)
+        self._dead(block, sorted(poison, key=lambda p: p[0]), now, out)
+
+    def _samples(self, number: int, table: NodeTable, frame: pl.DataFrame, now: int, out: list[Record]) -> None:
+        newest = frame.group_by("node").agg(
+            pl.col("counter").max(),
+            pl.col("cards_healthy").get(pl.col("counter").arg_max()),
+            pl.col("at").max(),
+            pl.len(),
+        )
+        rows = table.rows(newest["node"].to_list())
+        counter = newest["counter"].to_numpy()
+        healthy = newest["cards_healthy"].to_numpy().astype(np.int64)
+        fresh = counter > table.counter[rows]
+        if not fresh.all():
+            self._metrics.add("lockstep_stale_samples_total", float((~fresh).sum()), self.name)
+        known = table.registered[rows]
+        if not known.all():
+            self._metrics.add(
+                "lockstep_unregistered_samples_total", float(newest["len"].to_numpy()[~known].sum()), self.name
+            )
+        changed = fresh & known & (table.silent[rows] | (_told_healthy(table, rows) != healthy))
+        hit = rows[fresh]
+        table.counter[hit] = counter[fresh]
+        table.healthy[hit] = healthy[fresh]
+        table.heard_ms[hit] = now
+        if changed.any():
+            at = newest["at"].to_list()
+            for k in np.flatnonzero(changed).tolist():
+                told = table.described[int(rows[k])]
+                assert told is not None
+                self._tell_node(number, _with_sample(told, int(healthy[k]), int(counter[k]), at[k]), now, out)
+
+    # --- registrations and links, row by row -----------------------------------------------------------------------
+
+    def _rows(self, block: Block, now: int, out: list[Record]) -> None:
+        decoded = decode_rows(block)
+        poison = decoded.poison
+        for i, row in decoded.rows:
+            try:
+                if row.at > now + DAY_MS:
+                    raise Poison("from_the_future", f"the event's time is more than a day ahead of the clock ({now})")
+                self._row(block, row, now, out)
+            except Poison as e:
+                poison.append((i, Poison(e.code, e.reason, Where(block.topic, block.partition, block.offsets[i]))))
+        self._dead(block, sorted(poison, key=lambda p: p[0]), now, out)
+
+    def _row(self, block: Block, row: Row, now: int, out: list[Record]) -> None:
+        partition = self._of(block.partition)
+        if block.topic == "resources" and isinstance(row, NodeRegistered):
+            self._registered(block.partition, partition.nodes, row, now, out)
+        elif block.topic == "resources" and isinstance(row, NodeRemoved):
+            place = partition.nodes.index.get(row.node)
+            told = None if place is None else partition.nodes.described[place]
+            if told is not None and told.state != "removed":
+                gone = told._replace(at=row.at, state="removed", reason=row.reason or "removed by its owner")
+                self._tell_node(block.partition, gone, now, out)
+        elif block.topic == "links" and isinstance(row, LinkRegistered):
+            self._link_registered(block.partition, partition, row, now, out)
+        elif block.topic == "links" and isinstance(row, LinkRemoved):
+            link = partition.links.get(row.link)
+            if link is not None and link.told is not None and link.told.state != "removed":
+                removed = link.told._replace(at=row.at, state="removed", reason=row.reason or "removed by its owner")
+                self._tell_link(block.partition, link, removed, out)
+        elif block.topic == "link-telemetry" and isinstance(row, LinkTelemetry):
+            self._link_sample(block.partition, partition, row, now, out)
+        else:
+            raise _misplaced(type(row), block)
+
+    def _registered(self, number: int, table: NodeTable, row: NodeRegistered, now: int, out: list[Record]) -> None:
+        _check_node(row)
+        (i,) = table.rows([row.node])
+        told = table.described[i]
+        change = described(
+            row, int(table.healthy[i]), int(table.counter[i]), "registered" if told is None else "registered anew"
+        )
+        if told is not None and told.state == "silent" and change.state == "up":
+            change = change._replace(reason="registered again after silence")
+        # A registration that says what is known already is a heartbeat, not a change.
+        if told is None or told[2:20] != change[2:20]:
+            self._tell_node(number, change, now, out)
+        else:
+            table.heard_ms[i] = now
+
+    def _link_registered(
+        self, number: int, partition: _Partition, row: LinkRegistered, now: int, out: list[Record]
+    ) -> None:
+        figures = (row.capacity_gbps, row.base_latency_ms, row.cost_usd_per_gb)
+        if not row.link or not all(math.isfinite(f) and f >= 0 for f in figures) or row.capacity_gbps == 0:
+            raise Poison(
+                "impossible_value", f"link {row.link!r}: capacity must be positive, latency and cost not negative"
+            )
+        if row.admin_state not in STATE_OF:
+            raise Poison(
+                "impossible_value",
+                f"link {row.link}: admin_state {row.admin_state!r} is not one of {', '.join(STATE_OF)}",
+            )
+        link = partition.links.setdefault(row.link, Link())
+        link.heard_ms = now
+        used = link.used.mean if link.used else 0.0
+        latency = link.latency.mean if link.latency else row.base_latency_ms
+        change = LinkChanged(
+            row.link, row.at, row.domain, *row[3:8], state=STATE_OF[row.admin_state], used_gbps=used, latency_ms=latency,
+            reason="registered" if link.told is None else "registered anew", counter=link.counter,
+        )  # fmt: skip
+        if link.told is None or link.told[2:9] != change[2:9]:
+            self._tell_link(number, link, change, out)
+
+    def _link_sample(self, number: int, partition: _Partition, row: LinkTelemetry, now: int, out: list[Record]) -> None:
+        if (
+            not all(math.isfinite(f) and f >= 0 for f in (row.used_gbps, row.latency_ms, row.loss_pct))
+            or row.loss_pct > 100
+        ):
+            raise Poison(
+                "impossible_value", f"link {row.link}: use, latency or loss is negative, above 100 % or not a number"
+            )
+        link = partition.links.setdefault(row.link, Link())
+        if not link.add(row, now):
+            self._metrics.add("lockstep_stale_samples_total", 1, self.name)
+        elif link.told is None or link.told.state == "removed":
+            self._metrics.add("lockstep_unregistered_samples_total", 1, self.name)
+        elif link.material():
+            assert link.used is not None
+            assert link.latency is not None
+            state = "up" if link.told.state == "silent" else link.told.state
+            change = link.told._replace(
+                at=row.at, state=state, used_gbps=link.used.mean, latency_ms=link.latency.mean, counter=row.counter,
+                reason="use or latency moved" if state == link.told.state else "heard again",
+            )  # fmt: skip
+            self._tell_link(number, link, change, out)
+
+    def _silence(self, now: int, out: list[Record]) -> None:
+        for number, partition in self._partitions.items():
+            table = partition.nodes
+            for i in table.overdue(now, self._silence_ms):
+                told = table.described[i]
+                assert told is not None
+                quiet_s = (now - int(table.heard_ms[i])) / 1000
+                silent = told._replace(
+                    at=now, state="silent", reason=f"no sample for {quiet_s:.0f} s", counter=int(table.counter[i])
+                )
+                self._tell_node(number, silent, int(table.heard_ms[i]), out)
+            for link in partition.links.values():
+                # A link that was never sampled is not silent: not every link has a probe.
+                if (
+                    link.told is not None
+                    and link.used is not None
+                    and link.told.state == "up"
+                    and now - link.heard_ms > self._silence_ms
+                ):
+                    self._tell_link(
+                        number, link, link.told._replace(at=now, state="silent", reason="no sample in time"), out
+                    )
+
+
+def _remember(partition: _Partition, row: Row) -> None:
+    if isinstance(row, NodeChanged):
+        partition.nodes.remember(row, 0)
+    elif isinstance(row, LinkChanged):
+        link = partition.links.setdefault(row.link, Link())
+        link.told, link.counter = row, row.counter
+        if row.counter >= 0:
+            link.used, link.latency = Smooth(row.used_gbps, samples=1), Smooth(row.latency_ms, samples=1)
+
+
+def _misplaced(record: type[Row], block: Block) -> Poison:
+    return Poison("wrong_record", f"a {record.__name__} does not belong on topic {block.topic}")
+
+
+def _told_healthy(table: NodeTable, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Healthy cards as last told; of nodes nobody registered, whatever the sample says."""
+    told = table.described
+    return np.fromiter(
+        ((UNKNOWN if (t := told[i]) is None else t.cards_healthy) for i in rows.tolist()), np.int64, len(rows)
+    )
+
+
+def _with_sample(told: NodeChanged, healthy: int, counter: int, at: int) -> NodeChanged:
+    state = "up" if told.state == "silent" else told.state
+    healthy = min(healthy, told.cards)
+    reason = "heard again" if told.state == "silent" else f"healthy cards {told.cards_healthy} → {healthy}"
+    return told._replace(at=at, state=state, cards_healthy=healthy, reason=reason, counter=counter)
+
+
+def _check_node(row: NodeRegistered) -> None:
+    if not row.node or not row.site:
+        raise Poison("impossible_value", f"node {row.node!r} at site {row.site!r}: both need a name")
+    if not 0 <= row.cards <= MAX_CARDS:
+        raise Poison("impossible_value", f"node {row.node}: {row.cards} cards; 0 to {MAX_CARDS} can be")
+    if row.cards and not row.card_model:
+        raise Poison("impossible_value", f"node {row.node}: {row.cards} cards without a model")
+    if min(row.cpu_milli, row.memory_bytes, row.card_memory_bytes, row.disk_bytes) < 0:
+        raise Poison("impossible_value", f"node {row.node}: a capacity is negative")
+    if row.admin_state not in STATE_OF:
+        raise Poison(
+            "impossible_value", f"node {row.node}: admin_state {row.admin_state!r} is not one of {', '.join(STATE_OF)}"
+        )
+
+
+_POSSIBLE: Final = (
+    (pl.col("node").str.len_bytes() > 0)
+    & (pl.col("counter") >= 0)
+    & pl.col("cards_healthy").is_between(0, MAX_CARDS)
+    & pl.col("card_utilization_pct").is_between(0.0, 100.0)
+    & (pl.col("card_memory_used_bytes") >= 0)
+    & (pl.col("cpu_used_milli") >= 0)
+    & (pl.col("memory_used_bytes") >= 0)
+    & pl.col("power_watts").is_between(0.0, 1e7)
+)
+
+
+def _possible(columns: Columns, block: Block, now: int) -> tuple[pl.DataFrame, list[tuple[int, Poison]]]:
+    """Samples with values that can be; the others as poison, each with its reason."""
+    frame = columns.frame
+    good = frame.select((_POSSIBLE & (pl.col("at") <= now + DAY_MS)).alias("good"))["good"]
+    if good.all():
+        return frame, []
+    bad = []
+    for k in (~good).arg_true().to_list():
+        i = int(columns.index[k])
+        sample = frame.row(k, named=True)
+        future = sample["at"] > now + DAY_MS
+        reason = (
+            f"the sample's time {sample['at']} is more than a day ahead of the clock ({now})"
+            if future
+            else "a figure is negative, not a number, or beyond what can be: "
+            + ", ".join(f"{n}={sample[n]}" for n in NodeTelemetry._fields[2:])
+        )
+        where = Where(block.topic, block.partition, block.offsets[i])
+        bad.append((i, Poison("from_the_future" if future else "impossible_value", reason, where)))
+    return frame.filter(good), bad

@@ -1,0 +1,74 @@
+"""From snapshot and ledger to state: how the engine restores, and how followers keep up.
+
+The newest valid snapshot is taken, a damaged one is passed over for the one before, and the ledger since is evolved.
+Entries the snapshot already holds are skipped by `seq`, so a position that is a little early does no harm.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Final, cast
+
+from schemas.codec import decode_rows
+from schemas.errors import Corrupted, Fatal
+from schemas.log import Log
+from schemas.messages import TopicPartition
+from schemas.records import LEDGER_TYPES, LedgerEntry
+from schemas.snapshots import SnapshotStore
+from streams.engine import State, evolve, restore
+
+_log = logging.getLogger("lockstep.replay")
+READ_RECORDS: Final = 20_000
+READ_TIMEOUT_MS: Final = 5_000
+_LEDGER: Final = frozenset(LEDGER_TYPES)
+
+
+@dataclass(slots=True)
+class Restored:
+    """A state, the ledger position it has reached, and the seq of the snapshot it came from (0: none)."""
+
+    state: State
+    position: int
+    snapshot_seq: int
+
+
+def catch_up(log: Log, state: State, partition: int, position: int, end: int) -> int:
+    """Evolve the ledger from `position` up to `end`; returns the position reached."""
+    if position >= end:
+        return position
+    reader = log.reader({TopicPartition("ledger", partition): position})
+    try:
+        while position < end:
+            blocks = reader.poll(READ_RECORDS, READ_TIMEOUT_MS)
+            if not blocks:
+                raise Fatal(f"ledger/{partition}: nothing to read at {position}, though it ends at {end}")
+            for block in blocks:
+                decoded = decode_rows(block)
+                if decoded.poison:
+                    raise Corrupted(f"the ledger holds a message that is not an entry: {decoded.poison[0][1]}")
+                for _, row in decoded.rows:
+                    if type(row) not in _LEDGER:
+                        raise Corrupted(f"the ledger holds a {type(row).__name__}")
+                    entry = cast(LedgerEntry, row)
+                    if entry.seq > state.seq:
+                        evolve(state, entry)
+                position = block.next_offset
+    finally:
+        reader.close()
+    return position
+
+
+def restore_state(log: Log, domain: str, partition: int, snapshots: SnapshotStore) -> Restored:
+    """The domain's state now. Raises `Corrupted` when no snapshot fits the ledger and the ledger does not begin at 1."""
+    span = log.span("ledger")[partition]
+    for stored in snapshots.newest_first():
+        try:
+            state = restore(stored.data)
+            if state.domain != domain or stored.position < span.begin or stored.position > span.end:
+                raise Corrupted(f"snapshot {stored.seq} does not belong to this ledger")
+            position = catch_up(log, state, partition, stored.position, span.end)
+        except Corrupted as e:
+            _log.warning("snapshot of seq %d is passed over: %s", stored.seq, e)
+            continue
+        return Restored(state, position, stored.seq)
+    state = State.empty(domain)
+    return Restored(state, catch_up(log, state, partition, span.begin, span.end), 0)

@@ -1,0 +1,205 @@
+"""Drives a processor on a log, step by step: poll, process, commit. Real and simulated time run the same `step`.
+
+`ProcessorWorker` owns the member and throws processor and member away together when a commit failed; `run` is the
+real-time loop with the error tree's policy. Called by `infra.up`, the demo, and tests.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from schemas.errors import Fatal, Fenced, LockstepError, Transient
+from schemas.log import Log, Member
+from schemas.messages import Committed, Record, TopicPartition
+from streams.clock import Clock, Deadline
+from streams.metrics import Metrics
+from streams.processor import Processor
+
+_log = logging.getLogger("lockstep.runner")
+# A step that waits this long for messages keeps shutdown and time-outs prompt without spinning.
+STEP_WAIT_MS: Final = 100
+COMMIT_TRIES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`live`: the loop turns. `ready`: it has its partitions and its state."""
+
+    live: bool
+    ready: bool
+    detail: str
+
+
+class Worker(Protocol):
+    """Something that is stepped: a processor on a log, landing, the simulated infrastructure."""
+
+    name: str
+
+    def step(self, now: int, timeout_ms: int) -> int:
+        """Do what there is to do at `now`, waiting up to `timeout_ms` for the first message. Returns what was handled."""
+        ...
+
+    def reset(self) -> None:
+        """Throw uncommitted state away; the next step restores."""
+        ...
+
+    def health(self) -> Health: ...
+
+    def close(self, timeout_ms: int) -> None: ...
+
+
+class ProcessorWorker:
+    """`Worker` for a processor. `make` builds it anew after a failure."""
+
+    def __init__(self, log: Log, make: Callable[[], Processor], metrics: Metrics | None = None) -> None:
+        self._log = log
+        self._make = make
+        self.metrics = metrics or Metrics()
+        self.processor = make()
+        self.name = self.processor.name
+        self._member: Member | None = None
+        self._assigned = False
+        self._started = False
+        self._uncommitted = False
+
+    def assigned(self, committed: Mapping[TopicPartition, Committed | None]) -> Mapping[TopicPartition, int]:
+        start = self.processor.assigned(self._log, committed)
+        self._assigned = True
+        return start
+
+    def revoked(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
+        # Every step ends with a commit, so there is never work between steps that would have to be saved here.
+        self.processor.revoked(partitions)
+
+    def _join(self) -> Member:
+        if self._member is None:
+            p = self.processor
+            self._member = self._log.member(p.group, p.topics, self, owner=p.owner, assign_all=p.assign_all)
+        return self._member
+
+    def step(self, now: int, timeout_ms: int) -> int:
+        if self._uncommitted:
+            self.reset()
+        member = self._join()
+        p = self.processor
+        blocks = member.poll(p.max_records, 0 if self._assigned and not self._started else timeout_ms)
+        begun = time.perf_counter()
+        handled = sum(len(b) for b in blocks)
+        records: list[Record] = []
+        self._uncommitted = True
+        if self._assigned and not self._started:
+            records += p.started(now)
+            self._started = True
+        records += p.process(blocks, now, drained=handled < p.max_records) if blocks else p.tick(now)
+        if blocks or records:
+            self._commit(member, {b.tp: Committed(b.next_offset) for b in blocks}, records)
+            p.committed()
+            self.metrics.observe("lockstep_step_seconds", time.perf_counter() - begun, self.name)
+        self._uncommitted = False
+        if blocks:
+            oldest = min(b.timestamps_ms[0] for b in blocks)
+            self.metrics.set("lockstep_lag_seconds", max(0.0, (now - oldest) / 1000), self.name)
+            self.metrics.observe("lockstep_batch_records", handled, self.name)
+            for b in blocks:
+                self.metrics.add("lockstep_records_total", len(b), self.name, b.topic)
+        for r in records:
+            self.metrics.add("lockstep_written_total", 1, self.name, r.topic)
+        return handled + len(records)
+
+    def _commit(self, member: Member, positions: Mapping[TopicPartition, Committed], records: Sequence[Record]) -> None:
+        begun = time.perf_counter()
+        for tries in range(1, COMMIT_TRIES + 1):
+            try:
+                member.commit(positions, records)
+                break
+            except Transient as e:
+                if tries == COMMIT_TRIES or type(e) is not Transient:
+                    raise
+                time.sleep(e.retry_after_ms / 1000)
+        self.metrics.observe("lockstep_commit_seconds", time.perf_counter() - begun, self.name)
+
+    def reset(self) -> None:
+        self.metrics.add("lockstep_restarts_total", 1, self.name, "uncommitted")
+        member, self._member = self._member, None
+        self.processor = self._make()
+        self._assigned = self._started = self._uncommitted = False
+        if member is not None:
+            try:
+                member.close(1_000)
+            except LockstepError as e:
+                _log.debug("%s: closing a failed member: %s", self.name, e)
+
+    def lag_records(self) -> int:
+        """Messages waiting, all partitions; also sets the gauge."""
+        if self._member is None:
+            return 0
+        by_topic: dict[str, int] = {}
+        for tp, n in self._member.lag().items():
+            by_topic[tp.topic] = by_topic.get(tp.topic, 0) + n
+        for topic, n in by_topic.items():
+            self.metrics.set("lockstep_lag_records", n, self.name, topic)
+        return sum(by_topic.values())
+
+    def next_wake(self) -> int | None:
+        return self.processor.next_wake()
+
+    def health(self) -> Health:
+        if self._member is None:
+            return Health(True, False, "not joined yet")
+        return Health(True, self._assigned, "has its partitions" if self._assigned else "waits for partitions")
+
+    def close(self, timeout_ms: int) -> None:
+        if self._member is not None:
+            self._member.close(timeout_ms)
+            self._member = None
+
+
+class Loop:
+    """The real-time loop of one worker, with the policy of the error tree. Ends when `stop` is set, or by `Fatal`."""
+
+    def __init__(self, worker: Worker, clock: Clock, stop: threading.Event) -> None:
+        self.worker = worker
+        self._clock = clock
+        self._stop = stop
+        self.error: LockstepError | None = None
+        self.turned_at = time.monotonic()
+        self.waiting: str = ""
+
+    def run(self) -> None:
+        while not self._stop.is_set():
+            self.turned_at = time.monotonic()
+            try:
+                self.worker.step(self._clock.now_ms(), STEP_WAIT_MS)
+                if self.waiting:
+                    _log.info("%s: goes on", self.worker.name)
+                    self.waiting = ""
+            except Transient as e:
+                if str(e) != self.waiting:
+                    _log.warning("%s: %s; trying again", self.worker.name, e)
+                    self.waiting = str(e)
+                self._stop.wait(e.retry_after_ms / 1000)
+            except Fenced as e:
+                _log.error("%s: fenced: %s", self.worker.name, e)
+                self.error = e
+                return
+            except Fatal as e:
+                _log.error("%s: stops: %s", self.worker.name, e)
+                self.error = e
+                return
+
+    def health(self) -> Health:
+        if self.error is not None:
+            return Health(False, False, str(self.error))
+        if self.waiting:
+            return Health(True, False, self.waiting)
+        return self.worker.health()
+
+    def close(self, deadline: Deadline) -> None:
+        """Leave the group; call it when `run` has returned."""
+        try:
+            self.worker.close(deadline.left_ms())
+        except LockstepError as e:
+            _log.warning("%s: closing: %s", self.worker.name, e)
