@@ -15,13 +15,18 @@ _SLACK: Final = 64
 
 
 class NodeTable:
-    """Columns by row; `index` finds a node's row. `described[i]` is what was last told about it (None: not registered)."""
+    """Columns by row; `index` finds a node's row. `described[i]` is what was last told about it (None: never registered).
+
+    `cards` and `told_healthy` repeat two of its figures as columns, `UNKNOWN` while the node is not registered.
+    """
 
     def __init__(self) -> None:
         self.index: dict[str, int] = {}
         self.described: list[NodeChanged | None] = []
         self.counter: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
         self.healthy: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
+        self.cards: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
+        self.told_healthy: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
         self.heard_ms: npt.NDArray[np.int64] = np.zeros(_SLACK, np.int64)
         self.silent: npt.NDArray[np.bool_] = np.zeros(_SLACK, np.bool_)
         self.registered: npt.NDArray[np.bool_] = np.zeros(_SLACK, np.bool_)
@@ -38,8 +43,11 @@ class NodeTable:
                     self.described.append(None)
             if len(index) > self.counter.size:
                 more = len(index) - self.counter.size + max(_SLACK, len(index) // 2)
-                self.counter = np.concatenate([self.counter, np.full(more, UNKNOWN, np.int64)])
-                self.healthy = np.concatenate([self.healthy, np.full(more, UNKNOWN, np.int64)])
+                unknown = np.full(more, UNKNOWN, np.int64)
+                self.counter = np.concatenate([self.counter, unknown])
+                self.healthy = np.concatenate([self.healthy, unknown])
+                self.cards = np.concatenate([self.cards, unknown])
+                self.told_healthy = np.concatenate([self.told_healthy, unknown])
                 self.heard_ms = np.concatenate([self.heard_ms, np.zeros(more, np.int64)])
                 self.silent = np.concatenate([self.silent, np.zeros(more, np.bool_)])
                 self.registered = np.concatenate([self.registered, np.zeros(more, np.bool_)])
@@ -51,10 +59,20 @@ class NodeTable:
         self.described[i] = change
         self.registered[i] = change.state != "removed"
         self.silent[i] = change.state == "silent"
+        self.cards[i] = change.cards if self.registered[i] else UNKNOWN
+        self.told_healthy[i] = change.cards_healthy
         self.heard_ms[i] = max(heard_ms, self.heard_ms[i])
         self.counter[i] = max(self.counter[i], change.counter)
         if change.counter >= 0 and change.counter >= self.counter[i]:
             self.healthy[i] = change.cards_healthy
+
+    def hear(self, now: int) -> None:
+        """Count silence of every node from `now`: nobody was listening, or the clock was set back."""
+        self.heard_ms[: len(self.index)] = now
+
+    def earlier(self, now: int) -> None:
+        """The clock went back to `now`: nobody was heard later than that."""
+        np.minimum(self.heard_ms, now, out=self.heard_ms)
 
     def overdue(self, now: int, silence_ms: int) -> list[int]:
         """Rows of registered nodes that were not heard for too long and are not known to be silent."""

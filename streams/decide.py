@@ -41,6 +41,7 @@ class Decide:
         partition: int = 0,
         config: EngineConfig | None = None,
         snapshot_every: int = 20_000,
+        snapshot_after_ms: int = 600_000,
         metrics: Metrics | None = None,
     ) -> None:
         self.group = f"decide.{domain}"
@@ -51,17 +52,19 @@ class Decide:
         self._partition = partition
         self._config = config or EngineConfig()
         self._snapshot_every = snapshot_every
+        self._snapshot_after_ms = snapshot_after_ms
+        self._snapshot_at = 0
         self._metrics = metrics or Metrics()
         self.state = State.empty(domain)
         self._snapshot_seq = 0
         self._log: Log | None = None
         self._safe_position = 0
-        self._now = 0
 
     def assigned(self, log: Log, committed: Mapping[TopicPartition, Committed | None]) -> Mapping[TopicPartition, int]:
         restored = restore_state(log, self._domain, self._partition, self._snapshots)
         self.state = restored.state
         self._snapshot_seq = restored.snapshot_seq
+        self._snapshot_at = self.state.at
         self._log = log
         self._safe_position = restored.position
         return {}
@@ -71,6 +74,7 @@ class Decide:
 
     def started(self, now: int) -> list[Record]:
         at = max(now, self.state.at)
+        self._snapshot_at = self._snapshot_at or at
         entry = EngineStarted(self._domain, self.state.seq + 1, at, "", self._version, self._snapshot_seq)
         evolve(self.state, entry)
         return [self._ledger(entry)]
@@ -117,7 +121,11 @@ class Decide:
         self._metrics.set(
             "lockstep_running_jobs", len(state.jobs) - len(state.ended) - sum(len(k) for k in state.line.values())
         )
-        if state.seq - self._snapshot_seq >= self._snapshot_every:
+        # The rhythm is of the ledger's own time: a quiet domain need not write the same state again.
+        if (
+            state.seq - self._snapshot_seq >= self._snapshot_every
+            or state.at - self._snapshot_at >= self._snapshot_after_ms
+        ):
             self.save_snapshot()
 
     def save_snapshot(self) -> None:
@@ -126,12 +134,15 @@ class Decide:
             return
         position = self._safe_position
         self._snapshots.save(Stored(self.state.seq, position, snapshot(self.state)))
-        self._snapshot_seq = self.state.seq
+        self._snapshot_seq, self._snapshot_at = self.state.seq, self.state.at
         self._safe_position = self._log.span("ledger")[self._partition].end
         self._metrics.set("lockstep_snapshot_seq", self.state.seq)
         total, free = cards_milli(self.state)
         self._metrics.set("lockstep_cards_milli", total, "total")
         self._metrics.set("lockstep_cards_milli", free, "free")
+
+    def closing(self) -> None:
+        self.save_snapshot()
 
     def next_wake(self) -> int | None:
         return next_wake(self.state, self._config)

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from schemas.codec import Columns, decode_columns, decode_rows, encode
-from schemas.errors import Fatal, Poison, Where
+from schemas.codec import decode_columns, decode_rows, encode
+from schemas.errors import Corrupted, Fatal, Poison, Where
 from schemas.log import Log
 from schemas.messages import Block, Committed, Record, TopicPartition
 from schemas.records import (
@@ -29,13 +28,13 @@ from schemas.records import (
 )
 from streams._links import Link, Smooth
 from streams._observed import STATE_OF, UNKNOWN, NodeTable, described
+from streams._plausible import DAY_MS, check_node, more_than_registered, newest, possible
 from streams.dead_letters import dead_letter
 from streams.metrics import Metrics
+from streams.replay import read_up_to
 
-DAY_MS: Final = 24 * 3600 * 1000
 SILENCE_MS: Final = 90_000
 MAX_RECORDS: Final = 50_000
-MAX_CARDS: Final = 63
 
 
 class _Partition:
@@ -70,14 +69,13 @@ class Observe:
                     f"`changes` has no partition {number}: it needs as many as the topics it is the changelog of"
                 )
             partition = _Partition()
-            position, end = spans[number].begin, spans[number].end
-            reader = log.reader({TopicPartition("changes", number): position})
-            while position < end:
-                for block in reader.poll(MAX_RECORDS, 5_000):
-                    for _, row in decode_rows(block).rows:
-                        _remember(partition, row)
-                    position = block.next_offset
-            reader.close()
+            where = TopicPartition("changes", number)
+            for block in read_up_to(log, where, spans[number].begin, spans[number].end):
+                decoded = decode_rows(block)
+                if decoded.poison:
+                    raise Corrupted(f"the changelog holds a message that is not a change: {decoded.poison[0][1]}")
+                for _, row in decoded.rows:
+                    _remember(partition, row)
             self._partitions[number] = partition
         # Nobody was listening just now: silence counts from the first `now` after this.
         self._last_now = 0
@@ -92,6 +90,9 @@ class Observe:
 
     def committed(self) -> None:
         """Nothing waits for it."""
+
+    def closing(self) -> None:
+        """Nothing to store: the changelog has it."""
 
     def next_wake(self) -> int | None:
         heard = [
@@ -123,10 +124,15 @@ class Observe:
     def _begin(self, now: int) -> None:
         if self._last_now == 0:
             for p in self._partitions.values():
-                p.nodes.heard_ms[: len(p.nodes.index)] = now
+                p.nodes.hear(now)
                 for link in p.links.values():
                     link.heard_ms = now
-        self._last_now = max(self._last_now, now)
+        elif now < self._last_now:
+            for p in self._partitions.values():
+                p.nodes.earlier(now)
+                for link in p.links.values():
+                    link.heard_ms = min(link.heard_ms, now)
+        self._last_now = now
 
     def _of(self, number: int) -> _Partition:
         return self._partitions.setdefault(number, _Partition())
@@ -153,41 +159,49 @@ class Observe:
             if columns.record is not NodeTelemetry:
                 poison += [(int(i), _misplaced(columns.record, block)) for i in columns.index]
                 continue
-            frame, bad = _possible(columns, block, now)
+            frame, bad = possible(columns, block, now)
             poison += bad
             if len(frame):
-                self._samples(block.partition, table, frame, now, out)
+                poison += self._samples(block, table, frame, now, out)
         self._dead(block, sorted(poison, key=lambda p: p[0]), now, out)
 
-    def _samples(self, number: int, table: NodeTable, frame: pl.DataFrame, now: int, out: list[Record]) -> None:
-        newest = frame.group_by("node").agg(
-            pl.col("counter").max(),
-            pl.col("cards_healthy").get(pl.col("counter").arg_max()),
-            pl.col("at").max(),
-            pl.len(),
-        )
-        rows = table.rows(newest["node"].to_list())
-        counter = newest["counter"].to_numpy()
-        healthy = newest["cards_healthy"].to_numpy().astype(np.int64)
+    def _samples(
+        self, block: Block, table: NodeTable, frame: pl.DataFrame, now: int, out: list[Record]
+    ) -> list[tuple[int, Poison]]:
+        """Take samples whose figures can be. Returns those that contradict their node's registration."""
+        latest = newest(frame)
+        rows = table.rows(latest["node"].to_list())
+        cards = table.cards[rows]
+        too_many = (latest["most_healthy"].to_numpy() > cards) & (cards != UNKNOWN)
+        poison: list[tuple[int, Poison]] = []
+        if too_many.any():
+            limits = pl.DataFrame({"node": latest["node"].filter(pl.Series(too_many)), "registered": cards[too_many]})
+            frame, poison = more_than_registered(frame, limits, block)
+            latest = newest(frame)
+            rows = table.rows(latest["node"].to_list())
+        counter = latest["counter"].to_numpy()
+        healthy = latest["cards_healthy"].to_numpy().astype(np.int64)
         fresh = counter > table.counter[rows]
         if not fresh.all():
             self._metrics.add("lockstep_stale_samples_total", float((~fresh).sum()), self.name)
         known = table.registered[rows]
         if not known.all():
             self._metrics.add(
-                "lockstep_unregistered_samples_total", float(newest["len"].to_numpy()[~known].sum()), self.name
+                "lockstep_unregistered_samples_total", float(latest["len"].to_numpy()[~known].sum()), self.name
             )
-        changed = fresh & known & (table.silent[rows] | (_told_healthy(table, rows) != healthy))
+        changed = fresh & known & (table.silent[rows] | (table.told_healthy[rows] != healthy))
         hit = rows[fresh]
         table.counter[hit] = counter[fresh]
         table.healthy[hit] = healthy[fresh]
         table.heard_ms[hit] = now
         if changed.any():
-            at = newest["at"].to_list()
+            at = latest["at"].to_list()
             for k in np.flatnonzero(changed).tolist():
                 told = table.described[int(rows[k])]
                 assert told is not None
-                self._tell_node(number, _with_sample(told, int(healthy[k]), int(counter[k]), at[k]), now, out)
+                change = _with_sample(told, int(healthy[k]), int(counter[k]), at[k])
+                self._tell_node(block.partition, change, now, out)
+        return poison
 
     # --- registrations and links, row by row -----------------------------------------------------------------------
 
@@ -226,7 +240,7 @@ class Observe:
             raise _misplaced(type(row), block)
 
     def _registered(self, number: int, table: NodeTable, row: NodeRegistered, now: int, out: list[Record]) -> None:
-        _check_node(row)
+        check_node(row)
         (i,) = table.rows([row.node])
         told = table.described[i]
         change = described(
@@ -325,65 +339,7 @@ def _misplaced(record: type[Row], block: Block) -> Poison:
     return Poison("wrong_record", f"a {record.__name__} does not belong on topic {block.topic}")
 
 
-def _told_healthy(table: NodeTable, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Healthy cards as last told; of nodes nobody registered, whatever the sample says."""
-    told = table.described
-    return np.fromiter(
-        ((UNKNOWN if (t := told[i]) is None else t.cards_healthy) for i in rows.tolist()), np.int64, len(rows)
-    )
-
-
 def _with_sample(told: NodeChanged, healthy: int, counter: int, at: int) -> NodeChanged:
     state = "up" if told.state == "silent" else told.state
-    healthy = min(healthy, told.cards)
     reason = "heard again" if told.state == "silent" else f"healthy cards {told.cards_healthy} → {healthy}"
     return told._replace(at=at, state=state, cards_healthy=healthy, reason=reason, counter=counter)
-
-
-def _check_node(row: NodeRegistered) -> None:
-    if not row.node or not row.site:
-        raise Poison("impossible_value", f"node {row.node!r} at site {row.site!r}: both need a name")
-    if not 0 <= row.cards <= MAX_CARDS:
-        raise Poison("impossible_value", f"node {row.node}: {row.cards} cards; 0 to {MAX_CARDS} can be")
-    if row.cards and not row.card_model:
-        raise Poison("impossible_value", f"node {row.node}: {row.cards} cards without a model")
-    if min(row.cpu_milli, row.memory_bytes, row.card_memory_bytes, row.disk_bytes) < 0:
-        raise Poison("impossible_value", f"node {row.node}: a capacity is negative")
-    if row.admin_state not in STATE_OF:
-        raise Poison(
-            "impossible_value", f"node {row.node}: admin_state {row.admin_state!r} is not one of {', '.join(STATE_OF)}"
-        )
-
-
-_POSSIBLE: Final = (
-    (pl.col("node").str.len_bytes() > 0)
-    & (pl.col("counter") >= 0)
-    & pl.col("cards_healthy").is_between(0, MAX_CARDS)
-    & pl.col("card_utilization_pct").is_between(0.0, 100.0)
-    & (pl.col("card_memory_used_bytes") >= 0)
-    & (pl.col("cpu_used_milli") >= 0)
-    & (pl.col("memory_used_bytes") >= 0)
-    & pl.col("power_watts").is_between(0.0, 1e7)
-)
-
-
-def _possible(columns: Columns, block: Block, now: int) -> tuple[pl.DataFrame, list[tuple[int, Poison]]]:
-    """Samples with values that can be; the others as poison, each with its reason."""
-    frame = columns.frame
-    good = frame.select((_POSSIBLE & (pl.col("at") <= now + DAY_MS)).alias("good"))["good"]
-    if good.all():
-        return frame, []
-    bad = []
-    for k in (~good).arg_true().to_list():
-        i = int(columns.index[k])
-        sample = frame.row(k, named=True)
-        future = sample["at"] > now + DAY_MS
-        reason = (
-            f"the sample's time {sample['at']} is more than a day ahead of the clock ({now})"
-            if future
-            else "a figure is negative, not a number, or beyond what can be: "
-            + ", ".join(f"{n}={sample[n]}" for n in NodeTelemetry._fields[2:])
-        )
-        where = Where(block.topic, block.partition, block.offsets[i])
-        bad.append((i, Poison("from_the_future" if future else "impossible_value", reason, where)))
-    return frame.filter(good), bad

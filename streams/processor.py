@@ -47,6 +47,10 @@ class Processor(Protocol):
         """What was given back last is durable."""
         ...
 
+    def closing(self) -> None:
+        """The process ends in good order and everything is committed: store what makes the next start quick."""
+        ...
+
     def next_wake(self) -> int | None:
         """When `tick` will have something to do, milliseconds."""
         ...

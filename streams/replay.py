@@ -5,13 +5,14 @@ Entries the snapshot already holds are skipped by `seq`, so a position that is a
 """
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, cast
 
 from schemas.codec import decode_rows
 from schemas.errors import Corrupted, Fatal
 from schemas.log import Log
-from schemas.messages import TopicPartition
+from schemas.messages import Block, TopicPartition
 from schemas.records import LEDGER_TYPES, LedgerEntry
 from schemas.snapshots import SnapshotStore
 from streams.engine import State, evolve, restore
@@ -31,29 +32,37 @@ class Restored:
     snapshot_seq: int
 
 
-def catch_up(log: Log, state: State, partition: int, position: int, end: int) -> int:
-    """Evolve the ledger from `position` up to `end`; returns the position reached."""
+def read_up_to(log: Log, where: TopicPartition, position: int, end: int) -> Iterator[Block]:
+    """Blocks from `position` until `end` is reached. Never ends early: a state restored from a part of its log would
+    go on to contradict the rest. Raises `Fatal` when the log stops short of `end`."""
     if position >= end:
-        return position
-    reader = log.reader({TopicPartition("ledger", partition): position})
+        return
+    reader = log.reader({where: position})
     try:
         while position < end:
             blocks = reader.poll(READ_RECORDS, READ_TIMEOUT_MS)
             if not blocks:
-                raise Fatal(f"ledger/{partition}: nothing to read at {position}, though it ends at {end}")
+                raise Fatal(f"{where.topic}/{where.partition}: nothing to read at {position}, though it ends at {end}")
             for block in blocks:
-                decoded = decode_rows(block)
-                if decoded.poison:
-                    raise Corrupted(f"the ledger holds a message that is not an entry: {decoded.poison[0][1]}")
-                for _, row in decoded.rows:
-                    if type(row) not in _LEDGER:
-                        raise Corrupted(f"the ledger holds a {type(row).__name__}")
-                    entry = cast(LedgerEntry, row)
-                    if entry.seq > state.seq:
-                        evolve(state, entry)
+                yield block
                 position = block.next_offset
     finally:
         reader.close()
+
+
+def catch_up(log: Log, state: State, partition: int, position: int, end: int) -> int:
+    """Evolve the ledger from `position` up to `end`; returns the position reached."""
+    for block in read_up_to(log, TopicPartition("ledger", partition), position, end):
+        decoded = decode_rows(block)
+        if decoded.poison:
+            raise Corrupted(f"the ledger holds a message that is not an entry: {decoded.poison[0][1]}")
+        for _, row in decoded.rows:
+            if type(row) not in _LEDGER:
+                raise Corrupted(f"the ledger holds a {type(row).__name__}")
+            entry = cast(LedgerEntry, row)
+            if entry.seq > state.seq:
+                evolve(state, entry)
+        position = block.next_offset
     return position
 
 

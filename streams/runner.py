@@ -7,6 +7,7 @@ real-time loop with the error tree's policy. Called by `infra.up`, the demo, and
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -22,6 +23,8 @@ _log = logging.getLogger("lockstep.runner")
 # A step that waits this long for messages keeps shutdown and time-outs prompt without spinning.
 STEP_WAIT_MS: Final = 100
 COMMIT_TRIES: Final = 3
+# Lag asks the log; people and alerts look every few seconds.
+LAG_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,12 @@ class ProcessorWorker:
         self._assigned = False
         self._started = False
         self._uncommitted = False
+        self._lag_at = 0.0
 
     def assigned(self, committed: Mapping[TopicPartition, Committed | None]) -> Mapping[TopicPartition, int]:
+        self._uncommitted = True  # a restore that fails half-way leaves nothing to go on with
         start = self.processor.assigned(self._log, committed)
+        self._uncommitted = False
         self._assigned = True
         return start
 
@@ -105,8 +111,11 @@ class ProcessorWorker:
             self.metrics.observe("lockstep_batch_records", handled, self.name)
             for b in blocks:
                 self.metrics.add("lockstep_records_total", len(b), self.name, b.topic)
-        for r in records:
-            self.metrics.add("lockstep_written_total", 1, self.name, r.topic)
+        for topic, n in Counter(r.topic for r in records).items():
+            self.metrics.add("lockstep_written_total", n, self.name, topic)
+        if time.monotonic() >= self._lag_at:
+            self._lag_at = time.monotonic() + LAG_EVERY_S
+            self.lag_records()
         return handled + len(records)
 
     def _commit(self, member: Member, positions: Mapping[TopicPartition, Committed], records: Sequence[Record]) -> None:
@@ -152,9 +161,14 @@ class ProcessorWorker:
         return Health(True, self._assigned, "has its partitions" if self._assigned else "waits for partitions")
 
     def close(self, timeout_ms: int) -> None:
-        if self._member is not None:
-            self._member.close(timeout_ms)
-            self._member = None
+        """Leave the group. Every step ended with its commit, so there is nothing to save but what saves time later."""
+        if self._member is None:
+            return
+        deadline = Deadline(timeout_ms)
+        if self._assigned and not self._uncommitted:
+            self.processor.closing()
+        self._member.close(deadline.left_ms())
+        self._member = None
 
 
 class Loop:
