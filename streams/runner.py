@@ -181,8 +181,15 @@ class Loop:
         self.error: LockstepError | None = None
         self.turned_at = time.monotonic()
         self.waiting: str = ""
+        self._ended = False
 
     def run(self) -> None:
+        try:
+            self._turn()
+        finally:
+            self._ended = True  # also by an error that nobody foresaw: health must not go on saying "live"
+
+    def _turn(self) -> None:
         while not self._stop.is_set():
             self.turned_at = time.monotonic()
             try:
@@ -207,6 +214,8 @@ class Loop:
     def health(self) -> Health:
         if self.error is not None:
             return Health(False, False, str(self.error))
+        if self._ended:
+            return Health(False, False, "stopped" if self._stop.is_set() else "its loop ended by an unforeseen error")
         if self.waiting:
             return Health(True, False, self.waiting)
         return self.worker.health()

@@ -22,6 +22,8 @@ class Home:
         self.name = name
         self._opened = opened
         self._logs: list[Log] = []
+        # How long to wait for messages that were just written: a broker takes a moment, a local log none.
+        self.wait_ms = 300 if name == "kafka" else 0
 
     def open(self) -> Log:
         log = self._opened()
