@@ -1,6 +1,8 @@
 """`accept`: an input becomes ledger entries, or nothing (a double, news of an older attempt), or `Poison`.
 
-Values are checked here once more: observe and the SDK check too, but the topics are open to others.
+Values are checked here once more: observe and the SDK check too, but the topics are open to others. What infrastructure
+says and cannot be is `Poison`; what a user asks and cannot be is a `JobRefused`, so that the user hears of it. A wish that no
+node of today's map can grant is accepted and waits with its reason: nodes may come. Called by `streams.decide`.
 """
 
 import math
@@ -24,15 +26,19 @@ from schemas.records import (
     ReceiptRecorded,
     Row,
 )
-from streams.engine._evolve import evolve
+from streams.engine._evolve import ACTIVE, evolve
 from streams.engine._state import LEVELS, WHOLE, State
 
 DAY_MS: Final = 24 * 3600 * 1000
 MAX_CARDS_ON_NODE: Final = 63
 MAX_MEMBERS: Final = 100_000
+# Bytes, 1/1000 cores: beyond any machine (1 PiB), and products with 1000 stay far inside 64 bits.
+MAX_AMOUNT: Final = 1 << 50
+# 100 years: sums with any time stay dates that databases know.
+MAX_RUN_MS: Final = 100 * 366 * DAY_MS
 ADJACENCIES: Final = ("", *LEVELS)
 RECEIPT_KINDS: Final = ("started", "start_failed", "finished", "failed", "released")
-NODE_STATES: Final = ("up", "silent", "draining", "maintenance", "removed")
+STATES: Final = ("up", "silent", "draining", "maintenance", "removed")
 _ASK_FIELDS: Final = JobAccepted._fields[6:]
 
 
@@ -76,14 +82,16 @@ def _impossible(what: str) -> Poison:
 def _node(state: State, row: NodeChanged, source: str, at: int) -> NodeRecorded | None:
     if not row.node:
         raise _impossible("the node has no name")
-    if row.state not in NODE_STATES:
-        raise _impossible(f"node {row.node}: state is {row.state!r}, not one of {', '.join(NODE_STATES)}")
+    if row.state not in STATES:
+        raise _impossible(f"node {row.node}: state is {row.state!r}, not one of {', '.join(STATES)}")
     if not 0 <= row.cards <= MAX_CARDS_ON_NODE or not row.cards_healthy >= 0:
         raise _impossible(
             f"node {row.node}: {row.cards} cards ({row.cards_healthy} healthy); 0 to {MAX_CARDS_ON_NODE} can be"
         )
-    if min(row.cpu_milli, row.memory_bytes, row.card_memory_bytes, row.disk_bytes) < 0:
-        raise _impossible(f"node {row.node}: a capacity is negative")
+    if not _amounts(row.cpu_milli, row.memory_bytes, row.card_memory_bytes):
+        raise _impossible(f"node {row.node}: CPU, memory or card memory is negative or larger than 2^50")
+    if row.disk_bytes < 0:
+        raise _impossible(f"node {row.node}: its disk is negative")
     if row.cards and not row.card_model:
         raise _impossible(f"node {row.node}: {row.cards} cards without a model")
     # NodeChanged less node, at, domain and counter is NodeRecorded less its header and node.
@@ -98,6 +106,8 @@ def _node(state: State, row: NodeChanged, source: str, at: int) -> NodeRecorded 
 def _link(state: State, row: LinkChanged, source: str, at: int) -> LinkRecorded | None:
     if not row.link:
         raise _impossible("the link has no name")
+    if row.state not in STATES:
+        raise _impossible(f"link {row.link}: state is {row.state!r}, not one of {', '.join(STATES)}")
     figures = (row.capacity_gbps, row.base_latency_ms, row.cost_usd_per_gb, row.used_gbps, row.latency_ms)
     if not all(math.isfinite(f) and f >= 0 for f in figures):
         raise _impossible(f"link {row.link}: a figure is negative or not a number")
@@ -119,26 +129,31 @@ def _job(state: State, row: JobSubmitted, source: str, at: int) -> JobAccepted |
         return _refuse(
             state, row, source, at, "job_exists", f"job {row.job} exists with other contents; choose another id"
         )
-    if not 1 <= row.members <= MAX_MEMBERS:
-        return _refuse(state, row, source, at, "bad_gang", f"{row.members} members; 1 to {MAX_MEMBERS:,} can be")
-    cards = row.cards_milli
-    if cards < 0 or (cards > WHOLE and cards % WHOLE) or cards > MAX_CARDS_ON_NODE * WHOLE:
-        return _refuse(
-            state, row, source, at, "bad_cards",
-            f"{cards} milli-cards for each member; 0, 1 to 999, or whole cards (1000, 2000, … {MAX_CARDS_ON_NODE}000) can be",
-        )  # fmt: skip
-    if row.adjacency not in ADJACENCIES:
-        return _refuse(
-            state,
-            row,
-            source,
-            at,
-            "bad_adjacency",
-            f"adjacency {row.adjacency!r} is not one of {', '.join(ADJACENCIES[1:])}",
-        )
-    if min(row.cpu_milli, row.memory_bytes, row.card_memory_bytes, row.run_limit_ms, row.run_estimate_ms) < 0:
-        return _refuse(state, row, source, at, "bad_amount", "CPU, memory, limit and estimate cannot be negative")
+    wrong = _wrong(row)
+    if wrong is not None:
+        return _refuse(state, row, source, at, *wrong)
     return JobAccepted(state.domain, state.seq + 1, at, source, row.job, row.at, *ask)
+
+
+def _wrong(row: JobSubmitted) -> tuple[str, str] | None:
+    """What no map could ever grant: code and reason."""
+    cards = row.cards_milli
+    if not 1 <= row.members <= MAX_MEMBERS:
+        return "bad_gang", f"{row.members} members; 1 to {MAX_MEMBERS:,} can be"
+    if cards < 0 or (cards > WHOLE and cards % WHOLE) or cards > MAX_CARDS_ON_NODE * WHOLE:
+        allowed = f"0, 1 to 999, or whole cards (1000, 2000, … {MAX_CARDS_ON_NODE}000) can be"
+        return "bad_cards", f"{cards} milli-cards for each member; {allowed}"
+    if row.adjacency not in ADJACENCIES:
+        return "bad_adjacency", f"adjacency {row.adjacency!r} is not one of {', '.join(ADJACENCIES[1:])}"
+    if not _amounts(row.cpu_milli, row.memory_bytes, row.card_memory_bytes):
+        return "bad_amount", "CPU, memory or card memory is negative or larger than 2^50"
+    if not (0 <= row.run_limit_ms <= MAX_RUN_MS and 0 <= row.run_estimate_ms <= MAX_RUN_MS):
+        return "bad_amount", "run limit or estimate is negative or longer than 100 years"
+    return None
+
+
+def _amounts(*amounts: int) -> bool:
+    return all(0 <= amount <= MAX_AMOUNT for amount in amounts)
 
 
 def _refuse(state: State, row: JobSubmitted, source: str, at: int, code: str, reason: str) -> JobRefused:
@@ -159,24 +174,19 @@ def _receipt(state: State, row: Receipt, source: str, at: int) -> ReceiptRecorde
         raise _impossible(f"job {row.job}: receipt {row.kind!r} is not one of {', '.join(RECEIPT_KINDS)}")
     if row.attempt < 1:
         raise _impossible(f"job {row.job}: attempt {row.attempt}; attempts count from 1")
+    job = state.jobs.get(row.job)
+    if job is None:
+        return None
     if row.kind == "released":
-        if (row.job, row.attempt) not in state.holdings.get(row.node, {}):
-            return None
-        job = state.jobs.get(row.job)
-        over = job is None or job.attempt != row.attempt or job.phase in ("ended", "pending")
-        if not over:
-            return None  # nothing was asked to be released: the attempt still runs
+        at_work = job.attempt == row.attempt and job.phase in ACTIVE
+        if at_work or (row.job, row.attempt) not in state.holdings.get(row.node, {}):
+            return None  # nobody asked for it yet, or it is known
     else:
-        job = state.jobs.get(row.job)
-        if (
-            job is None
-            or job.attempt != row.attempt
-            or job.phase not in ("placed", "running")
-            or row.node not in job.nodes
-        ):
+        # Older attempts have no say; neither has a node that the attempt does not run on.
+        if job.attempt != row.attempt or job.phase not in ACTIVE or row.node not in job.nodes:
             return None
-        known = job.finished if row.kind in ("finished", "failed") else job.started if row.kind == "started" else ()
-        if row.node in known or (row.kind == "start_failed" and job.trouble):
+        known = row.node in (job.started if row.kind == "started" else job.finished)
+        if known or (row.kind == "start_failed" and job.trouble):
             return None
     return ReceiptRecorded(
         state.domain, state.seq + 1, at, source, row.job, row.attempt, row.node, row.kind, row.exit_code, row.reason
@@ -186,8 +196,10 @@ def _receipt(state: State, row: Receipt, source: str, at: int) -> ReceiptRecorde
 def _progress(state: State, row: JobProgress, source: str, at: int) -> JobProgressed | None:
     if not (math.isfinite(row.progress_fraction) and 0 <= row.progress_fraction <= 1):
         raise _impossible(f"job {row.job}: progress {row.progress_fraction} is not between 0 and 1")
+    if row.checkpoint_at < 0:
+        raise _impossible(f"job {row.job}: its checkpoint is of {row.checkpoint_at}")
     job = state.jobs.get(row.job)
-    if job is None or job.attempt != row.attempt or job.phase not in ("placed", "running"):
+    if job is None or job.attempt != row.attempt or job.phase not in ACTIVE:
         return None
     if (job.progress, job.checkpoint, job.checkpoint_at) == (row.progress_fraction, row.checkpoint, row.checkpoint_at):
         return None

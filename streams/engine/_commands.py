@@ -1,33 +1,50 @@
-"""`commands`: what nodes must do because of a ledger entry. A function of state and entry, so a restart repeats it exactly."""
+"""`commands`: what nodes must do because of a ledger entry. A function of state and entry, so a restart repeats it exactly.
 
-from schemas.records import Command, JobEnded, JobInterrupted, JobPlaced, LedgerEntry
+Called by `streams.decide` for each new entry, in order, after it was evolved. Changes nothing.
+"""
+
+from schemas.records import Command, JobCancelRequested, JobEnded, JobInterrupted, JobPlaced, LedgerEntry
+from streams.engine._evolve import ACTIVE
 from streams.engine._state import State
 
 
 def commands(state: State, entry: LedgerEntry) -> list[Command]:
-    """Commands for an entry that was just evolved. `due_at` of a release is 0: `decide` watches it by its own rule."""
+    """Commands for an entry that was evolved, by node. `start` on placement; `stop` (end what runs, keep the cards) when a
+    user cancels; `release` (stop what still runs of the attempt, clean up, confirm) when an attempt is over.
+
+    `due_at` is 0 but for `start`: `decide` watches releases by its own rule. Equal `command_id`: the same command."""
     if isinstance(entry, JobPlaced):
-        request = state.jobs[entry.job].request
-        argv = state.jobs[entry.job].ask.command
+        ask = state.jobs[entry.job].ask
         return [
             Command(
                 f"{entry.domain}/{entry.seq}/{node}", entry.at, entry.domain, "start", entry.job, entry.attempt, node, members,
-                mask, entry.card_milli, members * request.cpu_milli, members * request.memory_bytes, argv, entry.due_at,
+                mask, entry.card_milli, members * ask.cpu_milli, members * ask.memory_bytes, ask.command, entry.due_at,
             )
             for node, members, mask in zip(entry.nodes, entry.members_on_node, entry.card_masks, strict=True)
         ]  # fmt: skip
-    if isinstance(entry, JobEnded | JobInterrupted):
-        if isinstance(entry, JobInterrupted) and not entry.requeued:
-            return []  # its end follows, and asks
-        # `release` means: stop what still runs of this attempt, clean up, confirm.
-        found = []
-        for node in state.releasing.get((entry.job, entry.attempt), (0, []))[1]:
-            held = state.holdings[node][(entry.job, entry.attempt)]
+    if isinstance(entry, JobCancelRequested):
+        job = state.jobs[entry.job]
+        return _to_holders(state, entry, "stop", job.attempt, list(job.nodes)) if job.phase in ACTIVE else []
+    if isinstance(entry, JobEnded) or (isinstance(entry, JobInterrupted) and entry.requeued):
+        # An interruption that is not requeued is followed by the job's end, which asks.
+        awaited = state.releasing.get((entry.job, entry.attempt), (0, []))[1]
+        return _to_holders(state, entry, "release", entry.attempt, awaited)
+    return []
+
+
+def _to_holders(
+    state: State, entry: JobCancelRequested | JobEnded | JobInterrupted, kind: str, attempt: int, nodes: list[str]
+) -> list[Command]:
+    """One command for each of these nodes that still holds something of the attempt."""
+    key = (entry.job, attempt)
+    found = []
+    for node in nodes:
+        held = state.holdings.get(node, {}).get(key)
+        if held is not None:
             found.append(
                 Command(
-                    f"{entry.domain}/{entry.seq}/{node}", entry.at, entry.domain, "release", entry.job, entry.attempt, node, 0,
+                    f"{entry.domain}/{entry.seq}/{node}", entry.at, entry.domain, kind, entry.job, attempt, node, 0,
                     held.card_mask, held.card_milli, held.cpu_milli, held.memory_bytes, (), 0,
                 )
             )  # fmt: skip
-        return found
-    return []
+    return found

@@ -1,13 +1,15 @@
 """`decide`: one scheduling round, as numbered steps.
 
-1. Time-outs: nodes silent for too long, start receipts overdue, releases not confirmed, run limits reached.
-2. Attention: attempts in trouble are interrupted, those that all started are running, those that ended are ended.
-3. The line: for each kind of request the oldest of the highest priority; the best of those heads is tried first.
-4. Place: the smallest, tightest place that holds the whole gang; else its kind is blocked until something is freed.
-5. Explain: every waiting job whose reason changed gets its entry.
+1. Facts: attempts that ended are ended, those in trouble interrupted, those whose members all started are running.
+2. Time-outs: nodes silent too long, start receipts overdue, run limits reached, releases not confirmed.
+3. Order: every kind of request is represented by its first job in line (priority downwards, then age); best head first.
+   Kinds known not to fit are left out until something is freed.
+4. Place: the smallest, tightest place that holds the whole gang; if there is none, the kind is set aside for this round.
+5. Explain: waiting jobs that were never told why they wait, and those whose reason code changed.
 
-A blocked kind costs nothing until capacity is freed, and never holds back another kind (no reservations yet: a large gang
-can be overtaken by smaller work for as long as that work keeps coming).
+A kind set aside never holds back another (first fit behind a blocked head). There are no reservations yet: a large gang can
+be overtaken by smaller work of equal or lower priority for as long as that keeps coming.
+Called by `streams.decide` after each batch and when `next_wake` is reached. Changes the state through `evolve` only.
 """
 
 import heapq
@@ -23,11 +25,14 @@ from schemas.records import (
     JobStarted,
     LedgerEntry,
 )
-from streams.engine._evolve import _trouble, _trouble_on, evolve
+from streams.engine._evolve import ACTIVE, evolve
 from streams.engine._place import Fit, NoFit, find
-from streams.engine._state import EngineConfig, Job, Request, State
+from streams.engine._state import EngineConfig, Job, Key, Request, State
 
 DEFAULT: Final = EngineConfig()
+# When a kind's reason code changes, its first jobs in line are told; the others read it from their kind (`inspect`).
+# All of them would be 100,000 entries whenever a long line of equal jobs meets another shortage.
+TELL_FIRST: Final = 64
 Propose = Callable[[LedgerEntry], None]
 
 
@@ -40,96 +45,71 @@ def decide(state: State, now: int, config: EngineConfig = DEFAULT) -> list[Ledge
         evolve(state, entry)
         entries.append(entry)
 
+    _facts(state, at, config, propose)
     _time_outs(state, at, config, propose)
-    _attend(state, at, config, propose)
-    _place_line(state, at, config, propose)
+    why = _place_line(state, at, config, propose)
+    _explain(state, at, why, propose)
     return entries
 
 
 def next_wake(state: State, config: EngineConfig = DEFAULT) -> int | None:
     """When `decide` has something to do even without input, milliseconds; None when never."""
-    times = [since + config.lost_after_ms for since in state.silent_since.values() if since >= 0]
-    times += list(state.due.values())[:1]
-    times += [since + config.release_timeout_ms for since, _ in list(state.releasing.values())[:1]]
-    times += state.limits.values()
-    return min(times) if times else None
-
-
-def _time_outs(state: State, at: int, config: EngineConfig, propose: Propose) -> None:
-    for node, since in list(state.silent_since.items()):
-        if since >= 0 and at - since >= config.lost_after_ms:
-            _trouble_on(state, node, f"node {node} was silent for {(at - since) / 1000:g} s")
-    for name, due in list(state.due.items()):
-        if due > at:
-            break  # placed in order of time, all with the same patience
-        job = state.jobs[name]
-        missing = [n for n in job.nodes if n not in job.started]
-        if missing:
-            _trouble(state, name, job, "start_overdue", f"no start receipt from {_names(missing)} in time")
-    while state.releasing:
-        (name, attempt), (since, nodes) = next(iter(state.releasing.items()))
-        if since + config.release_timeout_ms > at:
+    if state.attention or state.unexplained:
+        return state.at
+    times = [state.due.first(), state.limits.first()]
+    for node, since in state.silent_since.items():
+        if _runs_on(state, node):
+            times.append(since + config.lost_after_ms)
             break
-        for node in list(nodes):
-            held = state.holdings[node][(name, attempt)]
-            reason = f"{node} did not confirm the release within {config.release_timeout_ms / 1000:g} s"
-            propose(
-                CapacityQuarantined(
-                    state.domain, state.seq + 1, at, "", name, attempt, node, held.card_mask, held.card_milli, reason
-                )
-            )
-    for name, limit in list(state.limits.items()):
-        if limit <= at:
-            job = state.jobs[name]
-            _trouble(state, name, job, "run_limit", f"ran into its limit of {job.ask.run_limit_ms / 1000:g} s")
+    for since, _ in state.releasing.values():
+        times.append(since + config.release_timeout_ms)
+        break
+    return min((t for t in times if t is not None), default=None)
 
 
-def _names(nodes: list[str]) -> str:
-    return ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+# --- 1. facts ---
 
 
-def _attend(state: State, at: int, config: EngineConfig, propose: Propose) -> None:
-    while state.attention:
-        name = next(iter(state.attention))
+def _facts(state: State, at: int, config: EngineConfig, propose: Propose) -> None:
+    for name in list(state.attention):
         job = state.jobs[name]
-        if job.phase == "ended":
-            del state.attention[name]
-        elif job.cancelled_by:
+        if job.cancelled_by:
             _end(state, at, propose, name, job, "cancelled", f"cancelled by {job.cancelled_by}: {job.cancel_reason}")
-        elif job.phase == "pending":
-            del state.attention[name]
+        elif job.phase == "ending":
+            _end(state, at, propose, name, job, "failed", f"{job.code}: {job.reason}")
         elif job.exit_code:
-            _end(state, at, propose, name, job, "failed", job.trouble_reason)
-        elif len(job.finished) == len(job.nodes) and not job.trouble:
+            _end(state, at, propose, name, job, "failed", f"member_failed: {job.trouble_reason}")
+        elif len(job.finished) == len(job.nodes):
             if job.phase == "placed":
                 _start(state, at, propose, name, job)
             _end(state, at, propose, name, job, "finished", "all members finished")
-        elif job.trouble in ("too_many_attempts", "run_limit"):
-            _end(state, at, propose, name, job, "failed", job.trouble_reason)
         elif job.trouble:
-            _interrupt(state, at, config, propose, name, job)
-        elif job.phase == "placed" and len(job.started) == len(job.nodes):
-            _start(state, at, propose, name, job)
+            _interrupt(state, at, config, propose, name, job, job.trouble, job.trouble_reason)
         else:
-            del state.attention[name]
+            _start(state, at, propose, name, job)
 
 
 def _start(state: State, at: int, propose: Propose, name: str, job: Job) -> None:
     propose(JobStarted(state.domain, state.seq + 1, at, "", name, job.attempt, max(0, at - job.ask.submitted_at)))
 
 
-def _interrupt(state: State, at: int, config: EngineConfig, propose: Propose, name: str, job: Job) -> None:
-    again = job.failures + 1 < config.max_attempts
-    reason = job.trouble_reason + ("" if again else f"; that was attempt {job.attempt}, no more are made")
+def _interrupt(
+    state: State, at: int, config: EngineConfig, propose: Propose, name: str, job: Job, code: str, reason: str
+) -> None:
+    """Give up the attempt; the job waits again, or fails when it had all its attempts."""
+    again = code != "run_limit" and job.failures + 1 < config.max_attempts
     ran = at - job.started_at if job.phase == "running" else 0
-    propose(JobInterrupted(state.domain, state.seq + 1, at, "", name, job.attempt, job.trouble, reason, ran, again))
+    propose(JobInterrupted(state.domain, state.seq + 1, at, "", name, job.attempt, code, reason, ran, again))
+    if not again:
+        if code != "run_limit":
+            code, reason = "too_many_attempts", f"{job.failures} attempts were interrupted, the last because {reason}"
+        _end(state, at, propose, name, job, "failed", f"{code}: {reason}")
 
 
 def _end(state: State, at: int, propose: Propose, name: str, job: Job, outcome: str, reason: str) -> None:
-    started = job.started_at if job.attempt and job.started_at >= job.placed_at else 0
-    waited = (started or at) - job.ask.submitted_at
-    ran = at - started if started else 0
     ask = job.ask
+    waited = (job.started_at if job.ran_attempt else at) - ask.submitted_at
+    ran = at - job.started_at if job.ran_attempt == job.attempt > 0 else 0
     propose(
         JobEnded(
             state.domain, state.seq + 1, at, "", name, job.attempt, ask.user, ask.queue, outcome, reason, job.exit_code,
@@ -138,62 +118,123 @@ def _end(state: State, at: int, propose: Propose, name: str, job: Job, outcome: 
     )  # fmt: skip
 
 
-def _place_line(state: State, at: int, config: EngineConfig, propose: Propose) -> None:
-    heads = [(keys[0], request) for request, keys in state.line.items() if not _blocked(state, request)]
+# --- 2. time-outs ---
+
+
+def _runs_on(state: State, node: str) -> list[tuple[str, Job]]:
+    """Attempts at work on a node, whose member there has not finished."""
+    found = []
+    for name, attempt in state.holdings.get(node, {}):
+        job = state.jobs[name]
+        if job.attempt == attempt and job.phase in ACTIVE and node not in job.finished:
+            found.append((name, job))
+    return found
+
+
+def _time_outs(state: State, at: int, config: EngineConfig, propose: Propose) -> None:
+    for node, since in state.silent_since.items():
+        if at - since < config.lost_after_ms:
+            break  # in the order they fell silent
+        for name, job in _runs_on(state, node):
+            reason = f"node {node} was silent for {(at - since) / 1000:g} s"
+            _interrupt(state, at, config, propose, name, job, "node_lost", reason)
+    for name in state.due.due(at):
+        job = state.jobs[name]
+        missing = [n for n in job.nodes if n not in job.started]
+        reason = f"no start receipt from {_some(missing)} in time"
+        _interrupt(state, at, config, propose, name, job, "start_overdue", reason)
+    for name in state.limits.due(at):
+        job = state.jobs[name]
+        reason = f"ran into its limit of {job.ask.run_limit_ms / 1000:g} s"
+        _interrupt(state, at, config, propose, name, job, "run_limit", reason)
+    patience = config.release_timeout_ms
+    overdue = []
+    for key, (since, nodes) in state.releasing.items():
+        if since + patience > at:
+            break  # in the order they began
+        overdue += [(key, node) for node in nodes]
+    for (name, attempt), node in overdue:
+        held = state.holdings[node][(name, attempt)]
+        reason = f"{node} did not confirm the release within {patience / 1000:g} s"
+        propose(
+            CapacityQuarantined(
+                state.domain, state.seq + 1, at, "", name, attempt, node, held.card_mask, held.card_milli, reason
+            )
+        )
+
+
+def _some(nodes: list[str]) -> str:
+    return ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+
+
+# --- 3. order and 4. place ---
+
+
+def _place_line(state: State, at: int, config: EngineConfig, propose: Propose) -> dict[Request, NoFit]:
+    """Place all that fits. Returns why the kinds that were tried and still wait do not fit."""
+    kinds = state.line if state.stale else {state.jobs[name].request: None for name in state.unexplained}
+    heads: list[tuple[Key, Request]] = [(state.line[request][0], request) for request in kinds]
     heapq.heapify(heads)
+    why: dict[Request, NoFit] = {}
     while heads:
-        key, request = heapq.heappop(heads)
-        name = key[2]
-        found = find(state.settle(), request)
+        key, request = heads[0]
+        found = _find(state, request)
         if isinstance(found, NoFit):
-            state.blocked[request] = (state.freed, found.code, found.reason)
-            _explain_changed(state, at, propose, request, found)
+            why[request] = found
+            heapq.heappop(heads)
             continue
-        _place(state, at, config, propose, name, found)
+        _place(state, at, config, propose, key[2], found)
         keys = state.line.get(request)
         if keys:
-            heapq.heappush(heads, (keys[0], request))
-    _explain_new(state, at, propose)
+            heapq.heapreplace(heads, (keys[0], request))
+        else:
+            heapq.heappop(heads)
+    return why
 
 
-def _blocked(state: State, request: Request) -> bool:
-    known = state.blocked.get(request)
-    return known is not None and known[0] == state.freed
+def _find(state: State, request: Request) -> Fit | NoFit:
+    """`find`, but not twice for the same question to unchanged arrays."""
+    nodes = state.settle()
+    known = state.memo.get(request)
+    if known is not None and known[0] == nodes.version:
+        return NoFit(*known[1:])
+    found = find(nodes, request)
+    if isinstance(found, NoFit):
+        state.memo[request] = (nodes.version, *found)
+    return found
 
 
 def _place(state: State, at: int, config: EngineConfig, propose: Propose, name: str, fit: Fit) -> None:
     job = state.jobs[name]
     ask = job.ask
-    nodes = state.nodes
+    names = state.nodes.names
+    since = job.waiting_since if job.attempt else ask.submitted_at
     propose(
         JobPlaced(
             state.domain, state.seq + 1, at, "", name, job.attempt + 1, ask.user, ask.queue,
-            tuple(nodes.names[r] for r in fit.rows), fit.members, fit.masks, fit.card_milli, ask.members * ask.cards_milli,
-            fit.level, fit.place, max(0, at - (ask.submitted_at if not job.attempt else job.waiting_since)), fit.candidates,
-            fit.reason, at + config.start_timeout_ms,
+            tuple([names[r] for r in fit.rows]), fit.members, fit.masks, fit.card_milli, ask.members * ask.cards_milli,
+            fit.level, fit.place, max(0, at - since), fit.candidates, fit.reason, at + config.start_timeout_ms,
         )
     )  # fmt: skip
 
 
-def _explain_changed(state: State, at: int, propose: Propose, request: Request, why: NoFit) -> None:
-    """Those of the kind that were told another reason before. New ones are told at the end of the round."""
-    first = state.jobs[state.line[request][0][2]]
-    if first.code == why.code or first.ask.job in state.unexplained:
-        return
-    for position, (_, _, name) in enumerate(state.line[request], 1):
-        job = state.jobs[name]
-        if name not in state.unexplained and job.code != why.code:
-            _tell(state, at, propose, name, job, why.code, why.reason, position)
+# --- 5. explain ---
 
 
-def _explain_new(state: State, at: int, propose: Propose) -> None:
+def _explain(state: State, at: int, why: dict[Request, NoFit], propose: Propose) -> None:
+    changed = [r for r, no in why.items() if r in state.told and state.told[r][0] != no.code]
+    for request in changed:
+        for _, _, name in state.line[request][:TELL_FIRST]:
+            if name not in state.unexplained:
+                _tell(state, at, propose, name, why[request])
     for name in list(state.unexplained):
-        job = state.jobs[name]
-        _, code, reason = state.blocked[job.request]
-        keys = state.line[job.request]
-        position = len(keys) if keys[-1] == job.key else keys.index(job.key) + 1
-        _tell(state, at, propose, name, job, code, reason, position)
+        _tell(state, at, propose, name, why[state.jobs[name].request])
 
 
-def _tell(state: State, at: int, propose: Propose, name: str, job: Job, code: str, reason: str, position: int) -> None:
-    propose(JobPending(state.domain, state.seq + 1, at, "", name, job.attempt + 1, code, reason, position))
+def _tell(state: State, at: int, propose: Propose, name: str, why: NoFit) -> None:
+    job = state.jobs[name]
+    propose(
+        JobPending(
+            state.domain, state.seq + 1, at, "", name, job.attempt + 1, why.code, why.reason, state.position(job)
+        )
+    )

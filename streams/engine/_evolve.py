@@ -1,8 +1,13 @@
-"""`evolve`: apply one ledger entry to a state. Deterministic, total, never asks for anything but its arguments."""
+"""`evolve`: apply one ledger entry to a state. Deterministic, never asks for anything but its arguments.
+
+One handler per entry type. Called for every entry ever, by restores and followers too: each handler costs a few
+dictionary and array updates, never a scan. What `decide` must look at next is worked out here, so that a state
+replayed from its ledger decides exactly as the one that lived through it.
+"""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 from schemas.errors import Corrupted
 from schemas.records import (
@@ -24,36 +29,41 @@ from schemas.records import (
 )
 from streams.engine._state import KEEP_ENDED, Holding, Job, State, request_of
 
+ACTIVE: Final = ("placed", "running")
+
 
 def evolve(state: State, entry: LedgerEntry) -> None:
-    """Apply `entry`. Raises `Corrupted` when it is not the next one of this domain."""
+    """Apply `entry`. Raises `Corrupted` when it is not the next one of this domain, or speaks of what does not exist."""
     if entry.seq != state.seq + 1 or entry.domain != state.domain:
         raise Corrupted(
             f"ledger entry {entry.seq} of domain {entry.domain} cannot follow {state.seq} of domain {state.domain}"
         )
     if entry.at < state.at:
         raise Corrupted(f"ledger entry {entry.seq} goes back in time, from {state.at} to {entry.at}")
+    try:
+        _HANDLERS[type(entry)](state, entry)
+    except (KeyError, IndexError) as e:
+        raise Corrupted(f"ledger entry {entry.seq} ({type(entry).__name__}) speaks of {e}, which is not there") from e
     state.seq = entry.seq
     state.at = entry.at
-    _HANDLERS[type(entry)](state, entry)
 
 
 def _engine_started(state: State, entry: EngineStarted) -> None:
-    pass
+    # Another version may see what this one did not.
+    state.stale = True
+
+
+# --- the map ---
 
 
 def _node_recorded(state: State, e: NodeRecorded) -> None:
     before = state.descriptions.get(e.node)
-    state.freed += 1
+    state.stale = True
     if e.state == "removed":
         state.silent_since.pop(e.node, None)
         if before is not None:
-            _trouble_on(state, e.node, f"node {e.node} was removed")
+            _lose(state, e.node)
             del state.descriptions[e.node]
-            # The node is gone with all it held: nothing there can be free, nothing is awaited from it.
-            for job, attempt in state.holdings.pop(e.node, {}):
-                state.not_awaited(job, attempt, e.node)
-                state.quarantined.pop((job, attempt, e.node), None)
             state.nodes_dirty = True
         return
     state.descriptions[e.node] = e
@@ -61,30 +71,23 @@ def _node_recorded(state: State, e: NodeRecorded) -> None:
         state.silent_since.setdefault(e.node, e.at)
     else:
         state.silent_since.pop(e.node, None)
-    same_place = before is not None and (
-        before.region, before.site, before.data_centre, before.row, before.rack, before.cards, before.card_model,
-        before.card_memory_bytes, before.cpu_milli, before.memory_bytes,
-    ) == (
-        e.region, e.site, e.data_centre, e.row, e.rack, e.cards, e.card_model, e.card_memory_bytes, e.cpu_milli, e.memory_bytes,
-    )  # fmt: skip
-    if same_place and not state.nodes_dirty:
-        state.nodes.fill(e, state.held_on(e.node))
-    else:
+    # From site to rack, and from cards to memory: what the arrays are laid out by.
+    if before is None or before[5:16] != e[5:16]:
         state.nodes_dirty = True
+    elif not state.nodes_dirty:
+        state.nodes.fill(e, state.holdings.get(e.node, {}))
 
 
-def _trouble_on(state: State, node: str, reason: str) -> None:
-    """Every attempt at work on this node is in trouble."""
-    for name, attempt in state.holdings.get(node, {}):
-        job = state.jobs.get(name)
-        if job is not None and job.attempt == attempt and job.phase in ("placed", "running"):
-            _trouble(state, name, job, "node_lost", reason)
-
-
-def _trouble(state: State, name: str, job: Job, code: str, reason: str) -> None:
-    if not job.trouble:
-        job.trouble, job.trouble_reason = code, reason
-    state.attention[name] = None
+def _lose(state: State, node: str) -> None:
+    """A node is gone with all that was held there: it is not free, and no release is awaited from it."""
+    for name, attempt in state.holdings.pop(node, {}):
+        _not_awaited(state, name, attempt, node)
+        job = state.jobs[name]
+        job.held_nodes -= 1
+        # A member that had finished is not lost.
+        if job.attempt == attempt and job.phase in ACTIVE and node not in job.finished and not job.trouble:
+            job.trouble, job.trouble_reason = "node_lost", f"node {node} was removed"
+            _look(state, name, job)
 
 
 def _link_recorded(state: State, e: LinkRecorded) -> None:
@@ -94,51 +97,73 @@ def _link_recorded(state: State, e: LinkRecorded) -> None:
         state.links[e.link] = e
 
 
+# --- the line ---
+
+
 def _job_accepted(state: State, e: JobAccepted) -> None:
     job = Job(e, request_of(e), waiting_since=e.at)
     state.jobs[e.job] = job
-    state.ended.pop(e.job, None)
     _enqueue(state, e.job, job)
 
 
 def _enqueue(state: State, name: str, job: Job) -> None:
-    insort(state.line.setdefault(job.request, []), job.key)
+    key = job.key
+    insort(state.order, key)
+    keys = state.line.get(job.request)
+    if keys is None:
+        state.line[job.request] = [key]
+    else:
+        insort(keys, key)
     state.unexplained[name] = None
 
 
 def _dequeue(state: State, name: str, job: Job) -> None:
+    key = job.key
+    del state.order[bisect_left(state.order, key)]
     keys = state.line[job.request]
-    i = bisect_left(keys, job.key)
-    del keys[i]
+    del keys[bisect_left(keys, key)]
     if not keys:
         del state.line[job.request]
-        state.blocked.pop(job.request, None)
+        state.told.pop(job.request, None)
+        state.memo.pop(job.request, None)
     state.unexplained.pop(name, None)
 
 
 def _job_refused(state: State, e: JobRefused) -> None:
-    pass
+    """A refusal changes nothing, least of all a job that exists under the same id."""
 
 
 def _job_pending(state: State, e: JobPending) -> None:
     job = state.jobs[e.job]
     job.code, job.reason = e.code, e.reason
     state.unexplained.pop(e.job, None)
+    state.told[job.request] = (e.code, e.reason)
+    # Only a round that tried every kind explains: all kinds have been tried since anything was freed.
+    state.stale = False
+
+
+# --- an attempt ---
 
 
 def _job_placed(state: State, e: JobPlaced) -> None:
-    job = state.jobs[e.job]
-    _dequeue(state, e.job, job)
+    name = e.job
+    job = state.jobs[name]
+    _dequeue(state, name, job)
     job.phase, job.attempt, job.placed_at = "placed", e.attempt, e.at
     job.nodes, job.members_on_node = e.nodes, e.members_on_node
     job.code, job.reason = "", e.reason
-    job.started, job.finished, job.trouble, job.trouble_reason = [], [], "", ""
-    state.due[e.job] = e.due_at
-    nodes = state.nodes if not state.nodes_dirty else None
-    request = job.request
+    job.held_nodes += len(e.nodes)
+    state.due.set(name, e.due_at)
+    state.stale = False
+    nodes = None if state.nodes_dirty else state.nodes
+    cpu, memory = job.request.cpu_milli, job.request.memory_bytes
     for node, members, mask in zip(e.nodes, e.members_on_node, e.card_masks, strict=True):
-        held = Holding(mask, e.card_milli, members * request.cpu_milli, members * request.memory_bytes)
-        state.holdings.setdefault(node, {})[(e.job, e.attempt)] = held
+        held = Holding(mask, e.card_milli, members * cpu, members * memory)
+        on_node = state.holdings.get(node)
+        if on_node is None:
+            state.holdings[node] = {(name, e.attempt): held}
+        else:
+            on_node[(name, e.attempt)] = held
         if nodes is not None:
             nodes.take(node, held)
 
@@ -146,7 +171,7 @@ def _job_placed(state: State, e: JobPlaced) -> None:
 def _job_cancel_requested(state: State, e: JobCancelRequested) -> None:
     job = state.jobs[e.job]
     job.cancelled_by, job.cancel_reason = e.user, e.reason
-    state.attention[e.job] = None
+    _look(state, e.job, job)
 
 
 def _receipt_recorded(state: State, e: ReceiptRecorded) -> None:
@@ -155,50 +180,48 @@ def _receipt_recorded(state: State, e: ReceiptRecorded) -> None:
         return
     job = state.jobs[e.job]
     if e.kind == "start_failed":
-        _trouble(
-            state,
-            e.job,
-            job,
-            "start_failed",
-            f"node {e.node} could not start its members: {e.reason or 'no reason given'}",
-        )
-        return
-    if e.node not in job.started:
-        job.started.append(e.node)
-        if len(job.started) == len(job.nodes):
-            state.attention[e.job] = None
-    if e.kind in ("finished", "failed"):
-        if e.node not in job.finished:
+        job.trouble = job.trouble or "start_failed"
+        job.trouble_reason = job.trouble_reason or f"node {e.node} could not start its members" + _because(e.reason)
+    else:
+        # A member that finished had started, whichever receipt comes first.
+        if e.node not in job.started:
+            job.started.append(e.node)
+        if e.kind != "started" and e.node not in job.finished:
             job.finished.append(e.node)
         if e.kind == "failed" and not job.exit_code:
             job.exit_code = e.exit_code or 1
-            job.trouble_reason = e.reason or f"a member on {e.node} failed with exit code {job.exit_code}"
-        if len(job.finished) == len(job.nodes) or e.kind == "failed":
-            state.attention[e.job] = None
+            job.trouble_reason = f"a member on {e.node} failed with exit code {job.exit_code}" + _because(e.reason)
+    _look(state, e.job, job)
 
 
-def _free(state: State, job: str, attempt: int, node: str) -> None:
-    """The node confirmed that it holds nothing of this attempt any more."""
-    state.not_awaited(job, attempt, node)
-    state.quarantined.pop((job, attempt, node), None)
-    held = state.holdings.get(node, {})
-    if held.pop((job, attempt), None) is None:
-        return
-    if not held:
-        del state.holdings[node]
-    state.freed += 1
-    if not state.nodes_dirty and node in state.nodes.index:
-        state.nodes.fill(state.descriptions[node], state.held_on(node))
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def _look(state: State, name: str, job: Job) -> None:
+    """Note whether `decide` has something to do for this job."""
+    count = len(job.nodes)
+    if job.phase == "placed":
+        wants = len(job.started) == count or bool(job.trouble or job.exit_code or job.cancelled_by)
+    elif job.phase == "running":
+        wants = len(job.finished) == count or bool(job.trouble or job.exit_code or job.cancelled_by)
+    elif job.phase == "pending":
+        wants = bool(job.cancelled_by)
+    else:
+        wants = job.phase == "ending"
+    if wants:
+        state.attention[name] = None
+    else:
+        state.attention.pop(name, None)
 
 
 def _job_started(state: State, e: JobStarted) -> None:
     job = state.jobs[e.job]
-    job.phase, job.started_at = "running", e.at
-    state.due.pop(e.job, None)
+    job.phase, job.started_at, job.ran_attempt = "running", e.at, e.attempt
+    state.due.drop(e.job)
     if job.ask.run_limit_ms:
-        state.limits[e.job] = e.at + job.ask.run_limit_ms
-    if len(job.finished) < len(job.nodes) and not job.exit_code and not job.cancelled_by and not job.trouble:
-        state.attention.pop(e.job, None)
+        state.limits.set(e.job, e.at + job.ask.run_limit_ms)
+    _look(state, e.job, job)
 
 
 def _job_progressed(state: State, e: JobProgressed) -> None:
@@ -208,52 +231,83 @@ def _job_progressed(state: State, e: JobProgressed) -> None:
         job.checkpoint, job.checkpoint_at = e.checkpoint, e.checkpoint_at
 
 
-def _give_back(state: State, name: str, job: Job, at: int) -> None:
-    """The attempt is over: what it holds is awaited, node by node."""
-    state.due.pop(name, None)
-    state.limits.pop(name, None)
-    state.attention.pop(name, None)
-    key = (name, job.attempt)
-    if key in state.releasing:
-        return
-    awaited = [n for n in job.nodes if key in state.holdings.get(n, {}) and (*key, n) not in state.quarantined]
-    if awaited:
-        state.releasing[key] = (at, awaited)
-
-
 def _job_interrupted(state: State, e: JobInterrupted) -> None:
     job = state.jobs[e.job]
-    _give_back(state, e.job, job, e.at)
+    _await_release(state, e.job, job, e.at)
     job.failures += 1
     job.code, job.reason = e.code, e.reason
+    job.started, job.finished = [], []
     job.trouble, job.trouble_reason, job.exit_code = "", "", 0
     if e.requeued:
         job.phase, job.waiting_since, job.nodes, job.members_on_node = "pending", e.at, (), ()
-        job.started, job.finished = [], []
         _enqueue(state, e.job, job)
     else:
-        # Its end follows as an entry of its own.
-        job.phase = "placed"
-        state.attention[e.job] = None
-        job.trouble, job.trouble_reason = "too_many_attempts" if e.code != "run_limit" else "run_limit", e.reason
+        job.phase = "ending"
+    _look(state, e.job, job)
 
 
 def _job_ended(state: State, e: JobEnded) -> None:
     job = state.jobs[e.job]
     if job.phase == "pending":
         _dequeue(state, e.job, job)
-    _give_back(state, e.job, job, e.at)
+    else:
+        _await_release(state, e.job, job, e.at)
     job.phase, job.outcome, job.ended_at = "ended", e.outcome, e.at
-    job.code, job.reason, job.exit_code = e.outcome, e.reason, e.exit_code
+    # The reason of a failure begins with its code.
+    job.code = e.reason.partition(":")[0] if e.outcome == "failed" else e.outcome
+    job.reason, job.exit_code = e.reason, e.exit_code
+    _look(state, e.job, job)
     state.ended[e.job] = None
     if len(state.ended) > KEEP_ENDED:
         oldest = next(iter(state.ended))
         del state.ended[oldest]
-        del state.jobs[oldest]
+        if state.jobs[oldest].held_nodes:
+            # Its id must not be taken again while some node may still hold its capacity.
+            state.ended[oldest] = None
+        else:
+            del state.jobs[oldest]
+
+
+# --- giving back ---
+
+
+def _await_release(state: State, name: str, job: Job, at: int) -> None:
+    """The attempt is over: the release of what it holds is awaited, node by node."""
+    state.due.drop(name)
+    state.limits.drop(name)
+    key = (name, job.attempt)
+    if job.phase not in ACTIVE:
+        return
+    awaited = [n for n in job.nodes if key in state.holdings.get(n, {})]
+    if awaited:
+        state.releasing[key] = (at, awaited)
+
+
+def _not_awaited(state: State, job: str, attempt: int, node: str) -> None:
+    """The release of this attempt on this node is no longer awaited, nor overdue."""
+    state.quarantined.pop((job, attempt, node), None)
+    found = state.releasing.get((job, attempt))
+    if found is not None and node in found[1]:
+        found[1].remove(node)
+        if not found[1]:
+            del state.releasing[(job, attempt)]
+
+
+def _free(state: State, name: str, attempt: int, node: str) -> None:
+    """The node confirmed that it holds nothing of this attempt any more."""
+    _not_awaited(state, name, attempt, node)
+    on_node = state.holdings[node]
+    held = on_node.pop((name, attempt))
+    state.jobs[name].held_nodes -= 1
+    state.stale = True
+    if not state.nodes_dirty:
+        state.nodes.give(state.descriptions[node], held, on_node)
+    if not on_node:
+        del state.holdings[node]
 
 
 def _capacity_quarantined(state: State, e: CapacityQuarantined) -> None:
-    state.not_awaited(e.job, e.attempt, e.node)
+    _not_awaited(state, e.job, e.attempt, e.node)
     state.quarantined[(e.job, e.attempt, e.node)] = e.at
 
 

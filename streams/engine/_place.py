@@ -1,18 +1,22 @@
 """Where a gang fits: the smallest place that holds it, the tightest of those, and its cards there; or why nowhere.
 
-Vector scans over node arrays. Pure questions to the arrays: nothing here changes a state.
+Vector scans over the node arrays, asked by `decide` and `inspect`. Pure questions: nothing here changes a state.
 """
 
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from streams.engine._reason import cards, cores, gib, times
 from streams.engine._state import I64, LEVELS, WHOLE, Bools, Nodes, Request
 
 # From the narrowest place to the widest.
 WIDENING: Final = (*reversed(LEVELS), "domain")
-_NO_LIMIT: Final = np.int64(1 << 40)
+# More members than any gang has: what a node holds of members that need nothing. Sums over 10^6 nodes stay far below 2^63.
+_NO_LIMIT: Final = 1 << 30
 _MISFIT: Final = np.int64(1 << 60)
+# Above any free amount of a card, milli-cards: cards without room for the share sort last.
+_NO_ROOM: Final = 1 << 20
 
 
 class Fit(NamedTuple):
@@ -35,73 +39,25 @@ class NoFit(NamedTuple):
     reason: str
 
 
-def _allowed(nodes: Nodes, request: Request) -> Bools:
-    """Nodes whose cards the job allows."""
-    ok: Bools = np.ones(len(nodes.names), np.bool_)
-    if request.cards_milli:
-        ok = nodes.cards > 0
-        if request.card_models:
-            wanted = [i for i, m in enumerate(nodes.models) if m in request.card_models]
-            ok = ok & np.isin(nodes.model, wanted)
-        if request.card_memory_bytes:
-            # A share of a card has the same share of its memory.
-            share = min(request.cards_milli, WHOLE)
-            ok = ok & (nodes.card_memory * share >= request.card_memory_bytes * WHOLE)
-    return ok
-
-
-def members_that_fit(nodes: Nodes, request: Request, *, empty: bool = False, cards_only: bool = False) -> I64:
-    """Members that each node could hold now (`empty`: if nothing ran on it; `cards_only`: with CPU and memory unlimited)."""
-    n = len(nodes.names)
-    fit: I64
-    if request.cards_milli == 0:
-        fit = np.full(n, _NO_LIMIT)
-    elif request.cards_milli < WHOLE:
-        # One share of a gang per card: a mask says which cards, not how often.
-        fit = (
-            nodes.cards.astype(np.int64)
-            if empty
-            else (nodes.card_free >= request.cards_milli).sum(axis=1, dtype=np.int64)
-        )
-    else:
-        whole = nodes.cards if empty else nodes.whole_free
-        fit = (whole // (request.cards_milli // WHOLE)).astype(np.int64)
-    if not cards_only:
-        if request.cpu_milli:
-            np.minimum(fit, (nodes.cpu if empty else nodes.cpu_free) // request.cpu_milli, out=fit)
-        if request.memory_bytes:
-            np.minimum(fit, (nodes.memory if empty else nodes.memory_free) // request.memory_bytes, out=fit)
-    fit[~(_allowed(nodes, request) & nodes.takes)] = 0
-    np.clip(fit, 0, request.members, out=fit)
-    return fit
-
-
 def find(nodes: Nodes, request: Request) -> Fit | NoFit:
-    """1. count members per node; 2. narrowest level with a place that holds all; 3. tightest such place;
-    4. fill it with as few nodes as possible; 5. choose cards on each."""
-    if not len(nodes.names):
-        return NoFit("no_nodes", "no node is registered and up")
+    """1. count members that fit on each node; 2. narrowest level with a place that holds all of them; 3. tightest such
+    place; 4. fill it with as few nodes as possible; 5. choose cards on each."""
+    if not nodes.names:
+        return NoFit("no_nodes", "no node is registered")
     fit = members_that_fit(nodes, request)
-    if request.members == 1:
-        candidates = int(np.count_nonzero(fit))
-        if candidates:
-            row = _tightest_node(nodes, request, fit)
-            reason = f"tightest of {candidates} nodes that fit"
-            return Fit(
-                (row,),
-                (1,),
-                (_mask(nodes, row, 1, request),),
-                _share(request),
-                "node",
-                nodes.names[row],
-                candidates,
-                reason,
-            )
-    elif int(fit.sum()) >= request.members:
-        for level in WIDENING:
+    members = request.members
+    good = np.flatnonzero(fit >= members)
+    if good.size:
+        row = _tightest_node(nodes, request, good)
+        mask = _mask(nodes, row, members, request)
+        reason = f"tightest of {good.size} node{'s' if good.size > 1 else ''} that can hold it"
+        milli = min(request.cards_milli, WHOLE)
+        return Fit((row,), (members,), (mask,), milli, "node", nodes.names[row], int(good.size), reason)
+    if members > 1 and request.adjacency != "node" and int(fit.sum()) >= members:
+        for level in WIDENING[1:]:
             starts = nodes.starts[level]
             sums = np.add.reduceat(fit, starts)
-            good = np.flatnonzero(sums >= request.members)
+            good = np.flatnonzero(sums >= members)
             if good.size:
                 best = int(good[np.argmin(sums[good])])
                 start = int(starts[best])
@@ -112,115 +68,167 @@ def find(nodes: Nodes, request: Request) -> Fit | NoFit:
     return _why_not(nodes, request, fit)
 
 
-def _share(request: Request) -> int:
-    return min(request.cards_milli, WHOLE)
+def _may(nodes: Nodes, request: Request) -> Bools:
+    """Nodes whose cards the job allows. A share of a card has the same share of its memory."""
+    share = min(request.cards_milli, WHOLE)
+    memory = -(-request.card_memory_bytes * WHOLE // share) if share else 0
+    return nodes.allowed(request.card_models, memory, needs_card=share > 0)
 
 
-def _tightest_node(nodes: Nodes, request: Request, fit: I64) -> int:
+def members_that_fit(
+    nodes: Nodes,
+    request: Request,
+    *,
+    empty: bool = False,
+    everywhere: bool = False,
+    cpu: bool = True,
+    memory: bool = True,
+) -> I64:
+    """Members that each node could hold now. `empty`: if nothing ran on it; `everywhere`: also where no new work is taken;
+    not `cpu`, not `memory`: were those unlimited."""
+    fit: I64
+    if request.cards_milli == 0:
+        fit = np.full(len(nodes.names), _NO_LIMIT, np.int64)
+    elif request.cards_milli < WHOLE:
+        # Shares of one gang sit on cards of their own: a mask says which cards, not how often.
+        fit = nodes.cards.copy() if empty else (nodes.card_free >= request.cards_milli).sum(axis=1, dtype=np.int64)
+    else:
+        whole = nodes.cards if empty else nodes.whole_free
+        fit = whole // (request.cards_milli // WHOLE) if request.cards_milli > WHOLE else whole.copy()
+    if cpu and request.cpu_milli:
+        np.minimum(fit, (nodes.cpu if empty else nodes.cpu_free) // request.cpu_milli, out=fit)
+    if memory and request.memory_bytes:
+        np.minimum(fit, (nodes.memory if empty else nodes.memory_free) // request.memory_bytes, out=fit)
+    fit *= _may(nodes, request) if everywhere else _may(nodes, request) & nodes.takes
+    # Below zero: a node that shrank owes what it no longer has.
+    np.maximum(fit, 0, out=fit)
+    return fit
+
+
+def _tightest_node(nodes: Nodes, request: Request, good: I64) -> int:
     """Best fit: leave the least behind. Shared cards fill cards already begun; CPU-only work keeps off free cards."""
+    whole = nodes.whole_free[good]
     left: I64
     if request.cards_milli == 0:
-        left = nodes.whole_free.astype(np.int64) * 1000
+        left = whole
     elif request.cards_milli < WHOLE:
-        usable = np.where(nodes.card_free >= request.cards_milli, nodes.card_free, 1 << 20)
-        left = (usable.min(axis=1) - request.cards_milli).astype(np.int64) * 64 + nodes.whole_free
+        free = nodes.card_free[good]
+        fullest = np.where(free >= request.cards_milli, free, _NO_ROOM).min(axis=1).astype(np.int64)
+        left = fullest * 64 + whole
     else:
-        left = nodes.whole_free.astype(np.int64) - request.cards_milli // WHOLE
+        left = whole
     # Equal ones: the least CPU left, in cores, so that a card is seldom left without CPU.
-    cores = np.clip((nodes.cpu_free - request.cpu_milli) // 1000, 0, 4095)
-    score = np.where(fit > 0, left * 4096 + cores, _MISFIT)
-    return int(np.argmin(score))
+    cores_left = np.clip(nodes.cpu_free[good] // 1000, 0, 4095)
+    return int(good[np.argmin(left * 4096 + cores_left)])
 
 
 def _mask(nodes: Nodes, row: int, members: int, request: Request) -> int:
     """Cards for these members on a node: lowest whole cards, or the fullest cards that still have the share."""
-    if request.cards_milli == 0:
+    milli = request.cards_milli
+    if milli == 0:
         return 0
-    free = nodes.card_free[row]
+    free: list[int] = nodes.card_free[row].tolist()
+    if milli < WHOLE:
+        fullest = sorted((f, card) for card, f in enumerate(free) if f >= milli)
+        return sum(1 << card for _, card in fullest[:members])
+    need = members * (milli // WHOLE)
     mask = 0
-    if request.cards_milli < WHOLE:
-        order = np.argsort(np.where(free >= request.cards_milli, free, 1 << 20), kind="stable")
-        for card in order[:members].tolist():
+    for card, f in enumerate(free):
+        if need and f == WHOLE:
             mask |= 1 << card
-        return mask
-    need = members * (request.cards_milli // WHOLE)
-    for card in np.flatnonzero(free == WHOLE)[:need].tolist():
-        mask |= 1 << card
+            need -= 1
     return mask
 
 
 def _fill(nodes: Nodes, request: Request, fit: I64, start: int, stop: int, level: str, candidates: int) -> Fit:
-    """Take nodes of one place, those that hold most members first, until all are placed."""
+    """Take nodes of one place, those that hold most members first; the last one is the tightest that holds the rest."""
     part = fit[start:stop]
     order = np.argsort(-part, kind="stable")
-    left, chosen = request.members, []
-    for i in order.tolist():
-        take = min(left, int(part[i]))
-        chosen.append((start + i, take))
-        left -= take
-        if left == 0:
-            break
+    held = part[order]
+    # Nodes to fill whole: while the sum stays within the gang.
+    full = int(np.searchsorted(np.cumsum(held), request.members, side="right"))
+    rest = request.members - int(held[:full].sum())
+    chosen = [(start + int(i), int(part[i])) for i in order[:full]]
+    if rest:
+        # Of the others, in falling order, the last that holds the rest.
+        last = full + int(np.searchsorted(-held[full:], -rest, side="right")) - 1
+        chosen.append((start + int(order[last]), rest))
     chosen.sort()
-    rows = tuple(r for r, _ in chosen)
-    members = tuple(m for _, m in chosen)
-    masks = tuple(_mask(nodes, r, m, request) for r, m in chosen)
-    place = nodes.places(level, start)
-    spare = int(part.sum()) - request.members
-    reason = f"tightest of {candidates} places of level {level} that hold {request.members} members; room for {spare} more stays"
-    return Fit(rows, members, masks, _share(request), level, place, candidates, reason)
+    masks = tuple([_mask(nodes, r, m, request) for r, m in chosen])
+    room = int(part.sum())
+    spare = (
+        f"room for {room - request.members} more stays" if request.cards_milli else "CPU and memory were all it needs"
+    )
+    of = f"tightest of {candidates} places" if candidates > 1 else "only place"
+    reason = f"{of} of level {level} that can hold {times(request.members, 'member')}; {spare}"
+    rows, members = tuple([r for r, _ in chosen]), tuple([m for _, m in chosen])
+    place = nodes.place(level, start)
+    return Fit(rows, members, masks, min(request.cards_milli, WHOLE), level, place, candidates, reason)
 
 
 def _why_not(nodes: Nodes, request: Request, fit: I64) -> NoFit:
-    """The most basic cause first: what could never be, then what is not free now."""
-    if not nodes.takes.any():
-        return NoFit("no_nodes", "no node is up and takes work")
-    if not (_allowed(nodes, request) & nodes.takes).any():
-        wanted = " or ".join(request.card_models) or f"cards with {request.card_memory_bytes} bytes"
-        return NoFit("no_such_model", f"no node that is up has {wanted}")
-    empty = members_that_fit(nodes, request, empty=True)
-    if not empty.any():
-        best = int(np.argmax(np.where(_allowed(nodes, request) & nodes.takes, nodes.cards, -1)))
+    """The most basic cause first: what could never be, then who is away, then what is not free now."""
+    members = request.members
+    may = _may(nodes, request)
+    if not may.any():
+        wanted = " or ".join(request.card_models) or "a card"
+        memory = f" with {gib(request.card_memory_bytes)} for each share" if request.card_memory_bytes else ""
+        return NoFit("no_such_model", f"no node of the map has {wanted}{memory}")
+    most = members_that_fit(nodes, request, empty=True, everywhere=True)
+    if not most.any():
+        best = int(np.argmax(np.where(may, nodes.cards * (1 << 40) + np.minimum(nodes.cpu, 1 << 39), -1)))
         return NoFit(
             "too_big_for_any_node",
-            f"a member needs {_cards(request.cards_milli)}, {_cores(request.cpu_milli)} and {_gib(request.memory_bytes)}; "
-            f"the largest node has {int(nodes.cards[best])} cards, {_cores(int(nodes.cpu[best]))} and {_gib(int(nodes.memory[best]))}",
+            f"a member needs {_member(request)}; the largest node that may be used has {times(int(nodes.cards[best]), 'card')}, "
+            f"{cores(int(nodes.cpu[best]))} and {gib(int(nodes.memory[best]))}",
         )
-    if int(empty.sum()) < request.members:
+    level = request.adjacency or "domain"
+    if int(most.sum()) < members:
         return NoFit(
-            "larger_than_the_map", f"{request.members} members; all nodes together hold {int(empty.sum())} when empty"
+            "larger_than_the_map", f"{times(members, 'member')}; all nodes together hold {int(most.sum())} when empty"
         )
-    if request.adjacency:
-        most = int(np.add.reduceat(empty, nodes.starts[request.adjacency]).max())
-        if most < request.members:
-            return NoFit(
-                "adjacency_too_narrow",
-                f"{request.members} members in one {request.adjacency}; the largest holds {most} when empty",
-            )
+    largest = int(np.add.reduceat(most, nodes.starts[level]).max())
+    if largest < members:
+        return NoFit(
+            "adjacency_too_narrow",
+            f"{times(members, 'member')} in one {level}; the largest holds {largest} when empty",
+        )
+    most = members_that_fit(nodes, request, empty=True)
+    largest = int(np.add.reduceat(most, nodes.starts[level]).max())
+    if largest < members:
+        away = int(np.count_nonzero(may & ~nodes.takes))
+        return NoFit(
+            "nodes_away",
+            f"{times(away, 'node')} that could hold {'it' if members == 1 else 'members'} {'is' if away == 1 else 'are'} silent, "
+            f"draining or in maintenance; the others hold {largest} of {members} when empty",
+        )
     free = int(fit.sum())
-    if free >= request.members:
-        most = int(np.add.reduceat(fit, nodes.starts[request.adjacency or "domain"]).max())
+    if free >= members:
+        largest = int(np.add.reduceat(fit, nodes.starts[level]).max())
         return NoFit(
             "scattered",
-            f"{request.members} members in one {request.adjacency}; the best has room for {most}, all together for {free}",
+            f"{times(members, 'member')} in one {level}; the best has room for {largest} now, all together for {free}",
         )
-    by_cards = int(members_that_fit(nodes, request, cards_only=True).sum())
-    needs = f"needs room for {request.members} × {_cards(request.cards_milli)}"
-    if by_cards < request.members:
-        return NoFit("short_of_cards", f"{needs}; there is room for {by_cards} now")
-    allowed = _allowed(nodes, request) & nodes.takes
-    cpu_ok = bool((nodes.cpu_free[allowed] >= request.cpu_milli).any())
-    code = "short_of_memory" if cpu_ok and request.memory_bytes else "short_of_cpu"
-    amount = _gib(request.memory_bytes) if code == "short_of_memory" else _cores(request.cpu_milli)
-    return NoFit(code, f"{needs} with {amount} each; cards for {by_cards} are free, but with that only for {free}")
+    needs = f"needs {times(members, 'member')} × {_member(request)}"
+    by_cards = int(members_that_fit(nodes, request, cpu=False, memory=False).sum())
+    if by_cards < members:
+        return NoFit("short_of_cards", f"{needs}; there are free cards for {by_cards} now")
+    enough = f"free cards for {by_cards}, but" if request.cards_milli else ""
+    for code, what, sum_of in (
+        ("short_of_cpu", "CPU", int(members_that_fit(nodes, request, memory=False).sum())),
+        ("short_of_memory", "memory", int(members_that_fit(nodes, request, cpu=False).sum())),
+    ):
+        if sum_of < members:
+            return NoFit(code, f"{needs}; {enough} nodes with enough {what} too hold {sum_of} now".replace(";  ", "; "))
+    return NoFit(
+        "short_of_cpu_and_memory",
+        f"{needs}; {enough} nodes with enough CPU and memory hold {free} now".replace(";  ", "; "),
+    )
 
 
-def _cards(milli: int) -> str:
-    return "no card" if milli == 0 else f"{milli / 1000:g} card{'' if milli == 1000 else 's'}"
-
-
-def _cores(milli: int) -> str:
-    return f"{milli / 1000:g} cores"
-
-
-def _gib(amount: int) -> str:
-    return f"{amount / (1 << 30):.4g} GiB memory"
+def _member(request: Request) -> str:
+    """What one member asks for, for people."""
+    asked = [cards(request.cards_milli)] if request.cards_milli else []
+    asked += [cores(request.cpu_milli)] if request.cpu_milli else []
+    asked += [gib(request.memory_bytes)] if request.memory_bytes else []
+    return " + ".join(asked) or "nothing"

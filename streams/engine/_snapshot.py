@@ -1,19 +1,19 @@
 """Snapshots: a state as bytes and back. Same ledger, same bytes.
 
-Layout: `LKSS`, format u16, SHA-256 of the rest, then zlib-compressed JSON in the order things entered the state (which the
-ledger fixes). Derived arrays are not in it: they are laid out anew.
+Layout: `LKSS`, format u16, SHA-256 of the document, then the document: zlib-compressed JSON in the order things entered the
+state (which the ledger fixes). Derived arrays are not in it: they are laid out anew. Called by `streams.decide` and by
+followers; never reads or writes a file.
 """
 
 import hashlib
 import json
 import struct
 import zlib
-from bisect import insort
 from typing import Final
 
 from schemas.errors import Corrupted
 from schemas.records import JobAccepted, LinkRecorded, NodeRecorded
-from streams.engine._state import Holding, Job, State, request_of
+from streams.engine._state import Holding, Job, Request, State, Timers, request_of
 
 FORMAT: Final = 1
 _HEAD: Final = struct.Struct(">4sH32s")
@@ -32,15 +32,17 @@ def snapshot(state: State) -> bytes:
         "jobs": [[job.ask, [getattr(job, f) for f in _JOB_FIELDS]] for job in state.jobs.values()],
         "ended": list(state.ended),
         "holdings": [[node, [[*key, *h] for key, h in held.items()]] for node, held in state.holdings.items()],
-        "due": list(state.due.items()),
+        "due": list(state.due.at.items()),
         "releasing": [[*key, since, nodes] for key, (since, nodes) in state.releasing.items()],
         "quarantined": [[*key, at] for key, at in state.quarantined.items()],
-        "limits": list(state.limits.items()),
+        "limits": list(state.limits.at.items()),
         "attention": list(state.attention),
         "unexplained": list(state.unexplained),
+        "told": list(state.told.items()),
+        "stale": state.stale,
     }
-    body = zlib.compress(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode(), 1)
-    return _HEAD.pack(b"LKSS", FORMAT, hashlib.sha256(body).digest()) + body
+    raw = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return _HEAD.pack(b"LKSS", FORMAT, hashlib.sha256(raw).digest()) + zlib.compress(raw, 1)
 
 
 def _tuples(values: list[object]) -> list[object]:
@@ -52,14 +54,17 @@ def restore(data: bytes) -> State:
     if len(data) < _HEAD.size:
         raise Corrupted(f"a snapshot of {len(data)} bytes is too short to be one")
     magic, version, digest = _HEAD.unpack_from(data)
-    body = data[_HEAD.size :]
     if magic != b"LKSS":
         raise Corrupted("these bytes are not a snapshot")
     if version != FORMAT:
         raise Corrupted(f"the snapshot has format {version}, this version reads format {FORMAT}")
-    if hashlib.sha256(body).digest() != digest:
+    try:
+        raw = zlib.decompress(data[_HEAD.size :])
+    except zlib.error as e:
+        raise Corrupted(f"the snapshot is damaged: {e}") from e
+    if hashlib.sha256(raw).digest() != digest:
         raise Corrupted("the snapshot fails its checksum")
-    d = json.loads(zlib.decompress(body))
+    d = json.loads(raw)
     state = State(d["domain"])
     state.seq, state.at = d["seq"], d["at"]
     for row in d["nodes"]:
@@ -76,15 +81,20 @@ def restore(data: bytes) -> State:
             setattr(job, name, tuple(value) if name in ("nodes", "members_on_node") else value)
         state.jobs[ask.job] = job
         if job.phase == "pending":
-            insort(state.line.setdefault(job.request, []), job.key)
+            state.order.append(job.key)
+    state.order.sort()
+    for key in state.order:
+        state.line.setdefault(state.jobs[key[2]].request, []).append(key)
     state.ended = dict.fromkeys(d["ended"])
     for node_name, held in d["holdings"]:
         state.holdings[node_name] = {(job, attempt): Holding(*rest) for job, attempt, *rest in held}
-    state.due = dict(d["due"])
+    state.due = Timers(d["due"])
     state.releasing = {(j, a): (since, nodes) for j, a, since, nodes in d["releasing"]}
     state.quarantined = {(j, a, n): at for j, a, n, at in d["quarantined"]}
-    state.limits = dict(d["limits"])
+    state.limits = Timers(d["limits"])
     state.attention = dict.fromkeys(d["attention"])
     state.unexplained = dict.fromkeys(d["unexplained"])
+    state.told = {Request._make(_tuples(kind)): (code, reason) for kind, (code, reason) in d["told"]}
+    state.stale = d["stale"]
     state.nodes_dirty = True
     return state

@@ -1,7 +1,11 @@
-"""Questions to a state, for people: nodes, links, jobs as flat rows. Used by the API and the command line; changes nothing."""
+"""Questions to a state, for people: nodes, links, jobs as flat rows, and why a job waits at this moment.
+
+Used by the API and the command line. Changes nothing but derived arrays; never decides.
+"""
 
 from typing import NamedTuple
 
+from streams.engine._place import NoFit, find
 from streams.engine._state import WHOLE, Job, State
 
 
@@ -66,7 +70,7 @@ def nodes(state: State) -> list[NodeView]:
             NodeView(
                 name, d.site, d.rack, d.state, d.card_model, d.cards, int(arrays.card_free[i].sum()), d.cpu_milli,
                 max(0, int(arrays.cpu_free[i])), d.memory_bytes, max(0, int(arrays.memory_free[i])),
-                tuple(sorted({job for job, _ in state.holdings.get(name, {})})),
+                tuple(sorted({holder for holder, _ in state.holdings.get(name, {})})),
             )
         )  # fmt: skip
     return found
@@ -79,29 +83,44 @@ def links(state: State) -> list[LinkView]:
     ]
 
 
-def _view(name: str, job: Job, position: int) -> JobView:
+def _view(state: State, name: str, job: Job, position: int) -> JobView:
     ask = job.ask
+    code, reason = job.code, job.reason
+    if job.phase == "pending" and name not in state.unexplained:
+        # What was last told to a job of its kind: in a long line only the first are told each change.
+        code, reason = state.told.get(job.request, (code, reason))
     return JobView(
         name, ask.user, ask.queue, ask.priority, job.outcome or job.phase, job.attempt, ask.members,
-        ask.members * ask.cards_milli, ask.submitted_at, job.placed_at, job.started_at, job.ended_at, job.nodes, job.code,
-        job.reason, ask.inferred, position,
+        ask.members * ask.cards_milli, ask.submitted_at, job.placed_at, _started(job), job.ended_at, job.nodes, code,
+        reason, ask.inferred, position,
     )  # fmt: skip
 
 
-def _positions(state: State) -> dict[str, int]:
-    line = sorted(key for keys in state.line.values() for key in keys)
-    return {key[2]: i for i, key in enumerate(line, 1)}
+def _started(job: Job) -> int:
+    """When the present attempt started; 0 when it has not."""
+    return job.started_at if job.ran_attempt == job.attempt else 0
 
 
 def jobs(state: State) -> list[JobView]:
-    """All jobs the state still knows, in the order they were accepted; `position` is the place in the whole line."""
-    positions = _positions(state)
-    return [_view(name, job, positions.get(name, 0)) for name, job in state.jobs.items()]
+    """All jobs the state still knows, in the order they were accepted; `position` is the place in the whole line, 0: not in it."""
+    positions = {key[2]: i for i, key in enumerate(state.order, 1)}
+    return [_view(state, name, job, positions.get(name, 0)) for name, job in state.jobs.items()]
 
 
 def job(state: State, name: str) -> JobView | None:
     found = state.jobs.get(name)
-    return None if found is None else _view(name, found, _positions(state).get(name, 0))
+    if found is None:
+        return None
+    return _view(state, name, found, state.position(found) if found.phase == "pending" else 0)
+
+
+def why(state: State, name: str) -> NoFit | None:
+    """Why a waiting job does not fit at this moment, with the figures of this moment. None: not waiting, or it would fit."""
+    found = state.jobs.get(name)
+    if found is None or found.phase != "pending":
+        return None
+    answer = find(state.settle(), found.request)
+    return answer if isinstance(answer, NoFit) else None
 
 
 def cards_milli(state: State) -> tuple[int, int]:
