@@ -1,14 +1,17 @@
 """The log on a store: provisioning, reading, appending, retention. `EmbeddedLog` and `MemoryLog` are this on two stores."""
 
+import sqlite3
 import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from connectors.log._group import SESSION_MS
 from connectors.log._local_member import LocalMember
-from connectors.log._pack import pack, part_of, unpack
-from connectors.log._store import Store, append, insert_batch, now_ms
+from connectors.log._pack import part_of, unpack
+from connectors.log._store import Store, append, now_ms
+from connectors.log._upkeep import Upkeep, compact, expire, join
 from schemas.errors import Fatal, Refused, Transient
 from schemas.log import Appender, Listener, Member, PlanStep, Reader, Span
 from schemas.messages import Block, Committed, Record, TopicPartition
@@ -16,7 +19,9 @@ from schemas.topics import TopicSpec
 
 # Another process's commit is noticed within this time; one of this process at once.
 FOREIGN_POLL_S: Final = 0.005
-APPEND_BUFFER: Final = 10_000
+# The appender writes by itself beyond this many messages or bytes; a call for each 10,000 costs one fsync.
+APPEND_RECORDS: Final = 10_000
+APPEND_BYTES: Final = 32 << 20
 
 
 class Bell:
@@ -54,40 +59,53 @@ def bell_of(where: str) -> Bell:
         return found
 
 
-def read_blocks(store: Store, positions: Mapping[TopicPartition, int], max_records: int) -> list[Block]:
-    """Messages from these positions, taking partitions in turn, at most `max_records`."""
-    found: list[Block] = []
-    left = max_records
-    with store.read() as c:
-        for tp, position in positions.items():
-            if left <= 0:
-                break
-            cursor = c.execute(
-                "SELECT first, next, crc, data FROM batches WHERE topic = ? AND partition = ? AND next > ? ORDER BY next",
-                (tp.topic, tp.partition, position),
-            )
-            for first, after, crc, data in cursor:
-                block = part_of(unpack(data, crc, tp.topic, tp.partition, first, after), position, left)
-                if len(block):
-                    found.append(block)
-                left -= len(block)
-                if left <= 0:
-                    break
-    return found
-
-
 class _Waiting:
-    """Waits for something to read: the bell for this process, the store's version for others."""
+    """Reads, and waits for something to read: the bell for this process, the store's version for others."""
 
     def __init__(self, store: Store, bell: Bell) -> None:
         self._store = store
         self._bell = bell
+        # A batch of which only a part was wanted, by partition: asking for few at a time must not unpack it each time.
+        self._open: dict[TopicPartition, tuple[int, Block]] = {}
+
+    def read(self, positions: Mapping[TopicPartition, int], max_records: int) -> list[Block]:
+        """Messages from these positions, taking partitions in turn, at most `max_records`."""
+        found: list[Block] = []
+        left = max_records
+        with self._store.read() as c:
+            for tp, position in positions.items():
+                if left <= 0:
+                    break
+                rows = c.execute(
+                    "SELECT id FROM batches WHERE topic = ? AND partition = ? AND next > ? ORDER BY next",
+                    (tp.topic, tp.partition, position),
+                )
+                for (batch_id,) in rows:
+                    whole = self._unpacked(c, tp, batch_id)
+                    block = part_of(whole, position, left)
+                    if len(block):
+                        found.append(block)
+                        left -= len(block)
+                    if block.next_offset < whole.next_offset:
+                        self._open[tp] = (batch_id, whole)
+                    if left <= 0:
+                        break
+        return found
+
+    def _unpacked(self, c: sqlite3.Connection, tp: TopicPartition, batch_id: int) -> Block:
+        opened = self._open.pop(tp, None)
+        if opened is not None and opened[0] == batch_id:
+            return opened[1]
+        first, after, crc, data = c.execute(
+            "SELECT first, next, crc, data FROM batches WHERE id = ?", (batch_id,)
+        ).fetchone()
+        return unpack(data, crc, tp.topic, tp.partition, first, after)
 
     def poll(self, positions: Mapping[TopicPartition, int], max_records: int, timeout_ms: int) -> list[Block]:
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
             rung, version = self._bell.count(), self._store.version()
-            found = read_blocks(self._store, positions, max_records)
+            found = self.read(positions, max_records)
             if found:
                 return found
             while True:
@@ -119,25 +137,33 @@ class LocalReader:
 
 
 class LocalAppender:
-    """`Appender` on a store: buffers, and writes a full buffer as one transaction."""
+    """`Appender` on a store: buffers, and writes a full buffer as one transaction. Threads may share it."""
 
-    def __init__(self, log: "LocalLog") -> None:
+    def __init__(self, log: "LocalLog", name: str) -> None:
         self._log = log
+        self._name = name
         self._buffer: list[Record] = []
+        self._bytes = 0
         self._lock = threading.Lock()
         self._robin = [-1]
+        self._closed = False
 
     def send(self, record: Record) -> None:
         with self._lock:
-            self._log.check(record)
-            self._buffer.append(record)
-            if len(self._buffer) >= APPEND_BUFFER:
+            if self._closed:
+                raise Fatal(f"the appender {self._name} is closed")
+            size = self._log.check(record)
+            # Before this record joins: what fails here are earlier ones, and this one may be sent again.
+            if len(self._buffer) >= APPEND_RECORDS or self._bytes >= APPEND_BYTES:
                 self._write()
+            self._buffer.append(record)
+            self._bytes += size
 
     def _write(self) -> None:
         if self._buffer:
             self._log.append(self._buffer, self._robin)
             self._buffer = []
+            self._bytes = 0
 
     def flush(self, timeout_ms: int) -> None:
         deadline = time.monotonic() + timeout_ms / 1000
@@ -150,15 +176,20 @@ class LocalAppender:
                         raise Transient(f"{len(self._buffer)} messages are not durable yet: {e}") from None
 
     def close(self, timeout_ms: int) -> None:
-        self.flush(timeout_ms)
+        if not self._closed:
+            self.flush(timeout_ms)
+            self._closed = True
 
 
 class LocalLog:
     """`schemas.log.Log` on a store."""
 
-    def __init__(self, store: Store, bell: Bell) -> None:
+    def __init__(self, store: Store, bell: Bell, *, session_ms: int = SESSION_MS, upkeep_every_ms: int = 0) -> None:
         self._store = store
         self._bell = bell
+        self._session_ms = session_ms
+        self._upkeep = Upkeep(self, upkeep_every_ms) if upkeep_every_ms else None
+        self._compacted: dict[TopicPartition, int] = {}
         self._specs: dict[str, tuple[int, int]] = {}
 
     def __repr__(self) -> str:
@@ -210,12 +241,15 @@ class LocalLog:
     def partitions(self, topic: str) -> int:
         return self._spec(topic)[0]
 
-    def check(self, record: Record) -> None:
-        """Refuse at once what could never be written."""
-        most = self._spec(record.topic)[1]
+    def check(self, record: Record) -> int:
+        """Refuse at once what could never be written; returns its size in bytes."""
+        partitions, most = self._spec(record.topic)
+        if record.partition is not None and not 0 <= record.partition < partitions:
+            raise Fatal(f"topic {record.topic} has no partition {record.partition} (it has {partitions})")
         size = len(record.value or b"") + len(record.key or b"")
         if size > most:
             raise Refused(f"a message of {size} bytes is too large for topic {record.topic} (at most {most})")
+        return size
 
     def span(self, topic: str) -> dict[int, Span]:
         self._spec(topic)
@@ -239,7 +273,8 @@ class LocalLog:
 
     def reader(self, positions: Mapping[TopicPartition, int]) -> Reader:
         for tp in positions:
-            self._spec(tp.topic)
+            if not 0 <= tp.partition < self.partitions(tp.topic):
+                raise Fatal(f"topic {tp.topic} has no partition {tp.partition}")
         return LocalReader(self._store, self._bell, positions)
 
     def member(
@@ -254,70 +289,46 @@ class LocalLog:
         partitions = [TopicPartition(t, p) for t in topics for p in range(self.partitions(t))]
         return LocalMember(
             self._store, self._bell, group, partitions, listener, owner=owner, assign_all=assign_all,
-            poll_blocks=_Waiting(self._store, self._bell).poll,
+            session_ms=self._session_ms, poll_blocks=_Waiting(self._store, self._bell).poll,
         )  # fmt: skip
 
     def appender(self, name: str) -> Appender:
-        return LocalAppender(self)
+        return LocalAppender(self, name)
 
     def clean(self, at_ms: int | None = None) -> int:
-        """Apply retention and compaction once; returns the messages dropped. Call it now and then."""
+        """Retention, compaction and joining, once; returns the messages dropped. `at_ms`: the time, if not now."""
         at = now_ms() if at_ms is None else at_ms
         dropped = 0
         with self._store.read() as c:
             topics = c.execute("SELECT topic, cleanup, retention_ms FROM topics").fetchall()
         for topic, cleanup, retention_ms in topics:
-            for partition in self.span(topic):
+            for partition, span in self.span(topic).items():
                 if cleanup == "compact":
-                    dropped += self._compact(topic, partition)
-                elif retention_ms >= 0:
-                    dropped += self._expire(topic, partition, at - retention_ms)
+                    tp = TopicPartition(topic, partition)
+                    if self._compacted.get(tp) != span.end:
+                        dropped += compact(self._store, topic, partition, at)
+                        self._compacted[tp] = span.end
+                    continue
+                if retention_ms >= 0:
+                    dropped += expire(self._store, topic, partition, at - retention_ms)
+                join(self._store, topic, partition)
+        self._store.checkpoint()
         return dropped
 
-    def _expire(self, topic: str, partition: int, before_ms: int) -> int:
+    def clean_if_due(self, every_ms: int) -> None:
+        """`clean`, unless another process did it less than `every_ms` ago."""
+        at = now_ms()
+        with self._store.read() as c:
+            (last,) = c.execute("SELECT at_ms FROM upkeep").fetchone()
+        # A time ahead of ours was written before the clock was set back.
+        if 0 <= at - last < every_ms:
+            return
         with self._store.write() as c:
-            # Only a run from the beginning goes, so that offsets never have a hole that is younger than its end.
-            row = c.execute(
-                "SELECT min(first) FROM batches WHERE topic = ? AND partition = ? AND newest_ms >= ?",
-                (topic, partition, before_ms),
-            ).fetchone()
-            begin, end = c.execute(
-                "SELECT begin_offset, end_offset FROM ends WHERE topic = ? AND partition = ?", (topic, partition)
-            ).fetchone()
-            keep = end if row[0] is None else int(row[0])
-            if keep <= begin:
-                return 0
-            c.execute("DELETE FROM batches WHERE topic = ? AND partition = ? AND next <= ?", (topic, partition, keep))
-            c.execute("UPDATE ends SET begin_offset = ? WHERE topic = ? AND partition = ?", (keep, topic, partition))
-            return keep - int(begin)
-
-    def _compact(self, topic: str, partition: int) -> int:
-        """Keep the newest message of each key; messages without a key stay. Offsets stay as they were."""
-        with self._store.write() as c:
-            rows = c.execute(
-                "SELECT id, first, next, crc, data, newest_ms FROM batches WHERE topic = ? AND partition = ? ORDER BY next",
-                (topic, partition),
-            ).fetchall()
-            if len(rows) < 2:
-                return 0
-            blocks = [unpack(data, crc, topic, partition, first, after) for _, first, after, crc, data, _ in rows]
-            newest = {key: offset for b in blocks for key, offset in zip(b.keys, b.offsets, strict=True)}
-            dropped = 0
-            for (batch_id, first, after, _, _, ms), block in zip(rows, blocks, strict=True):
-                stays = [i for i, k in enumerate(block.keys) if k is None or newest[k] == block.offsets[i]]
-                gone = len(block) - len(stays)
-                if gone == 0:
-                    continue
-                dropped += gone
-                c.execute("DELETE FROM batches WHERE id = ?", (batch_id,))
-                if stays:
-                    kept = [
-                        Record(topic, block.keys[i], block.values[i], partition, block.headers.get(i, ()))
-                        for i in stays
-                    ]
-                    blob = pack(kept, [block.timestamps_ms[i] for i in stays], [block.offsets[i] for i in stays])
-                    insert_batch(c, topic, partition, first, after, ms, blob)
-            return dropped
+            mine = c.execute("UPDATE upkeep SET at_ms = ? WHERE at_ms = ?", (at, last)).rowcount
+        if mine:
+            self.clean(at)
 
     def close(self) -> None:
+        if self._upkeep is not None:
+            self._upkeep.stop()
         self._store.close()

@@ -1,49 +1,25 @@
-"""Members of groups on a store: sharing partitions, committing atomically, fencing the stale.
+"""`Member` on a store: polling, rebalancing delta first, committing positions and records as one transaction.
 
-Sharing is cooperative: a partition belongs to the member whose name stands in `assignments`; a member gives up what is no
-longer its share (after `revoked`) by taking its name away, and takes what is its share and nobody's. Each poll looks.
-A member that was not seen for `SESSION_MS`, or whose process is gone, is put out by the others.
+`LocalLog.member` makes it; processors and landing drive it through `schemas.log.Member`. Who may commit is decided by
+its `Seat` inside the same transaction, so a stale member never writes anything.
 """
 
-import os
-import sqlite3
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from connectors.log._store import Store, append, now_ms
-from schemas.errors import Fatal, Fenced
+from connectors.log._group import Seat
+from connectors.log._store import Store, append
+from schemas.errors import Fatal
 from schemas.log import Listener
 from schemas.messages import Block, Committed, Record, TopicPartition
 
 if TYPE_CHECKING:
     from connectors.log._local import Bell
 
-SESSION_MS: Final = 30_000
-# Looking for a rebalance costs a small transaction; ten times a second is enough for people and cheap.
+# How soon a change of the group is noticed: looking is one cheap read.
 LOOK_EVERY_S: Final = 0.1
 PollBlocks = Callable[[Mapping[TopicPartition, int], int, int], list[Block]]
-
-
-def _process() -> str:
-    """This process, told apart from a later one with the same number by its start time."""
-    return f"{os.getpid()}/{_started(os.getpid())}"
-
-
-def _started(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
-    except OSError:
-        return "?"
-
-
-def _gone(process: str) -> bool:
-    pid, _, started = process.partition("/")
-    if started == "?":
-        return False
-    return _started(int(pid)) != started
 
 
 class LocalMember:
@@ -59,140 +35,45 @@ class LocalMember:
         *,
         owner: str | None,
         assign_all: bool,
+        session_ms: int,
         poll_blocks: PollBlocks,
     ) -> None:
         self._store = store
         self._bell = bell
         self._group = group
-        self._partitions = sorted(partitions)
         self._listener = listener
         self._owner = owner
-        self._assign_all = assign_all
         self._poll_blocks = poll_blocks
-        self._name = uuid.uuid4().hex
+        self._seat = Seat(store, group, partitions, owner=owner, shared=not assign_all, session_ms=session_ms)
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._robin = [-1]
         self._look_at = 0.0
         self._closed = False
-        self._epoch = 0
-        self._join()
-
-    def _join(self) -> None:
-        with self._store.write() as c:
-            if self._owner is not None:
-                c.execute(
-                    "INSERT INTO owners VALUES (?, 1) ON CONFLICT (owner) DO UPDATE SET epoch = epoch + 1",
-                    (self._owner,),
-                )
-                (self._epoch,) = c.execute("SELECT epoch FROM owners WHERE owner = ?", (self._owner,)).fetchone()
-            if not self._assign_all:
-                (last,) = c.execute(
-                    "SELECT coalesce(max(joined), 0) FROM members WHERE grp = ?", (self._group,)
-                ).fetchone()
-                topics = ",".join(sorted({tp.topic for tp in self._partitions}))
-                c.execute(
-                    "INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)",
-                    (
-                        self._group,
-                        self._name,
-                        last + 1,
-                        now_ms(),
-                        f"{_process()}#{self._owner or ''}#{self._epoch}",
-                        topics,
-                    ),
-                )
-                if self._owner is not None:
-                    # An earlier member of the same slot is fenced already: do not wait for it to be missed.
-                    rows = c.execute("SELECT member, process FROM members WHERE grp = ?", (self._group,)).fetchall()
-                    for member, process in rows:
-                        if member != self._name and process.split("#")[1] == self._owner:
-                            self._put_out(c, member)
-
-    def _put_out(self, c: sqlite3.Connection, member: str) -> None:
-        c.execute("DELETE FROM members WHERE grp = ? AND member = ?", (self._group, member))
-        c.execute("DELETE FROM assignments WHERE grp = ? AND member = ?", (self._group, member))
-
-    def _check_epoch(self, c: sqlite3.Connection) -> None:
-        if self._owner is None:
-            return
-        (epoch,) = c.execute("SELECT epoch FROM owners WHERE owner = ?", (self._owner,)).fetchone()
-        if epoch != self._epoch:
-            raise Fenced(f"a newer owner of {self._owner} took over (epoch {epoch}, this one has {self._epoch})")
-
-    def _share(self, c: sqlite3.Connection) -> set[TopicPartition]:
-        """What should be this member's: partitions dealt out to live members in the order they joined."""
-        at = now_ms()
-        members: list[str] = []
-        rows = c.execute(
-            "SELECT member, seen_ms, process FROM members WHERE grp = ? ORDER BY joined", (self._group,)
-        ).fetchall()
-        for member, seen_ms, process in rows:
-            if member != self._name and (at - seen_ms > SESSION_MS or _gone(process.split("#")[0])):
-                self._put_out(c, member)
-            else:
-                members.append(member)
-        if self._name not in members:
-            return set()
-        mine = members.index(self._name)
-        # By partition number, so that co-partitioned topics go to the same member.
-        return {tp for tp in self._partitions if tp.partition % len(members) == mine}
 
     def _rebalance(self) -> None:
-        if self._assign_all:
-            if not self._positions:
-                self._take(self._partitions)
-            return
         now = time.monotonic()
         if now < self._look_at:
             return
-        self._look_at = now + LOOK_EVERY_S
-        with self._store.write() as c:
-            self._check_epoch(c)
-            there = c.execute(
-                "UPDATE members SET seen_ms = ? WHERE grp = ? AND member = ?", (now_ms(), self._group, self._name)
-            ).rowcount
-            if not there and self._owner is None:
-                self._rejoin(c)
-            share = self._share(c)
-            rows = c.execute(
-                "SELECT topic, partition, member FROM assignments WHERE grp = ?", (self._group,)
-            ).fetchall()
-            taken = {TopicPartition(t, p): m for t, p, m in rows}
-        lost = sorted(tp for tp in self._positions if taken.get(tp) != self._name)
+        look = self._seat.look()
+        lost = sorted(self._positions.keys() - look.mine)
         if lost:
             self._drop(lost, lost=True)
-        surplus = sorted(tp for tp in self._positions if tp not in share)
+        surplus = sorted(self._positions.keys() - look.share)
         if surplus:
             self._drop(surplus, lost=False)
-            with self._store.write() as c:
-                for tp in surplus:
-                    c.execute(
-                        "DELETE FROM assignments WHERE grp = ? AND topic = ? AND partition = ? AND member = ?",
-                        (self._group, *tp, self._name),
-                    )
+        # By the table, not by what was just dropped: `revoked` may have raised the time before.
+        if look.mine - look.share:
+            self._seat.give_up(look.mine - look.share)
             self._bell.ring()
-        free = sorted(tp for tp in share if tp not in taken)
-        if free:
-            with self._store.write() as c:
-                got = [
-                    tp
-                    for tp in free
-                    if c.execute(
-                        "INSERT OR IGNORE INTO assignments VALUES (?, ?, ?, ?)", (self._group, *tp, self._name)
-                    ).rowcount
-                ]
-            if got:
-                self._take(got)
-
-    def _rejoin(self, c: sqlite3.Connection) -> None:
-        """It was put out (it was silent for too long): join again under a new name, with nothing."""
-        (last,) = c.execute("SELECT coalesce(max(joined), 0) FROM members WHERE grp = ?", (self._group,)).fetchone()
-        self._name = uuid.uuid4().hex
-        c.execute(
-            "INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)",
-            (self._group, self._name, last + 1, now_ms(), f"{_process()}##", ""),
-        )
+        if look.free:
+            self._seat.claim(look.free)
+            look = self._seat.look()
+        # Also what was claimed before, when `assigned` raised at that time.
+        fresh = sorted((look.share & look.mine) - self._positions.keys())
+        if fresh:
+            self._take(fresh)
+        self._look_at = time.monotonic() + LOOK_EVERY_S
 
     def _take(self, partitions: Sequence[TopicPartition]) -> None:
         with self._store.read() as c:
@@ -209,10 +90,12 @@ class LocalMember:
             self._positions[tp] = start.get(tp, committed.offset if committed else begins[tp])
 
     def _drop(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
-        self._listener.revoked(partitions, lost=lost)
-        for tp in partitions:
-            self._positions.pop(tp, None)
-            self._paused.discard(tp)
+        try:
+            self._listener.revoked(partitions, lost=lost)
+        finally:
+            for tp in partitions:
+                self._positions.pop(tp, None)
+                self._paused.discard(tp)
 
     def poll(self, max_records: int, timeout_ms: int) -> list[Block]:
         self._check_open()
@@ -220,12 +103,12 @@ class LocalMember:
         while True:
             self._rebalance()
             left_ms = max(0, int((deadline - time.monotonic()) * 1000))
-            wait_ms = left_ms if self._assign_all else min(left_ms, int(LOOK_EVERY_S * 1000))
             positions = {tp: o for tp, o in self._positions.items() if tp not in self._paused}
-            found = self._poll_blocks(positions, max_records, wait_ms)
+            found = self._poll_blocks(positions, max_records, min(left_ms, int(LOOK_EVERY_S * 1000)))
             if found or time.monotonic() >= deadline:
                 break
         for block in found:
+            # The partition just read goes to the end of the line, so that a busy one cannot starve the rest.
             self._positions.pop(block.tp)
             self._positions[block.tp] = block.next_offset
         return found
@@ -235,20 +118,10 @@ class LocalMember:
         if records and self._owner is None:
             raise Fatal("a member without an owner's name cannot write records with its positions")
         with self._store.write() as c:
-            self._check_epoch(c)
-            if not self._assign_all:
-                for tp in positions:
-                    row = c.execute(
-                        "SELECT member FROM assignments WHERE grp = ? AND topic = ? AND partition = ?",
-                        (self._group, *tp),
-                    ).fetchone()
-                    if row is None or row[0] != self._name:
-                        raise Fenced(
-                            f"{tp.topic}/{tp.partition} no longer belongs to this member of group {self._group}"
-                        )
+            self._seat.check(c, positions.keys())
             append(c, records, self._robin)
             c.executemany(
-                "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO positions (grp, topic, partition, position, metadata) VALUES (?, ?, ?, ?, ?)",
                 [(self._group, tp.topic, tp.partition, at.offset, at.metadata) for tp, at in positions.items()],
             )
         if records:
@@ -270,10 +143,9 @@ class LocalMember:
 
     def lag(self) -> Mapping[TopicPartition, int]:
         with self._store.read() as c:
-            ends = {
-                TopicPartition(t, p): int(e) for t, p, e in c.execute("SELECT topic, partition, end_offset FROM ends")
-            }
-        return {tp: max(0, ends[tp] - at) for tp, at in self._positions.items()}
+            rows = c.execute("SELECT topic, partition, begin_offset, end_offset FROM ends").fetchall()
+        spans = {TopicPartition(t, p): (int(b), int(e)) for t, p, b, e in rows}
+        return {tp: max(0, spans[tp][1] - max(at, spans[tp][0])) for tp, at in self._positions.items()}
 
     def _check_open(self) -> None:
         if self._closed:
@@ -283,11 +155,13 @@ class LocalMember:
         if self._closed:
             return
         try:
-            if self._positions:
-                self._drop(sorted(self._positions), lost=False)
-            if not self._assign_all:
-                with self._store.write() as c:
-                    self._put_out(c, self._name)
-                self._bell.ring()
+            mine = self._seat.still_mine(self._positions)
+            lost = sorted(self._positions.keys() - mine)
+            if lost:
+                self._drop(lost, lost=True)
+            if mine:
+                self._drop(sorted(mine), lost=False)
         finally:
             self._closed = True
+            self._seat.leave()
+            self._bell.ring()

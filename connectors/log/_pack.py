@@ -2,7 +2,7 @@
 
 Layout, little-endian: count u32, flags u32, then int64 timestamps, [int64 offsets when compaction left gaps,] int32 key
 lengths and value lengths (-1: null), u32 length of a JSON list of headers, those headers, all keys, all values. A CRC-32
-over the blob is stored beside it. Lengths as arrays keep reading at a slice per message.
+over the blob and its place is stored beside it. Lengths as arrays keep reading at a slice per message.
 """
 
 import base64
@@ -61,9 +61,14 @@ def _slices(
     return found, (stops[-1] if stops else start)
 
 
+def checksum(blob: bytes, topic: str, partition: int, first: int, next_offset: int) -> int:
+    """CRC-32 of a batch and of its place, so that a batch that turns up elsewhere is noticed as well."""
+    return zlib.crc32(blob, zlib.crc32(f"{topic}/{partition}/{first}/{next_offset}".encode()))
+
+
 def unpack(blob: bytes, crc: int, topic: str, partition: int, first: int, next_offset: int) -> Block:
     """A blob as a block. Raises `Corrupted` with the position when its bytes are not those that were written."""
-    if zlib.crc32(blob) != crc:
+    if checksum(blob, topic, partition, first, next_offset) != crc:
         raise Corrupted(
             f"{Where(topic, partition, first)}: the stored batch fails its checksum; restore the log's file from a backup"
         )

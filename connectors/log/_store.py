@@ -8,12 +8,12 @@ import contextlib
 import sqlite3
 import threading
 import time
-import zlib
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
-from connectors.log._pack import pack
+from connectors.log._pack import checksum, pack
 from schemas.errors import Corrupted, Fatal, Refused, StorageFull, Transient
 from schemas.messages import Record, partition_of
 
@@ -26,21 +26,25 @@ BUSY_MS: Final = 15_000
 BATCH_RECORDS: Final = 10_000
 BATCH_BYTES: Final = 16 << 20
 
+# AUTOINCREMENT: a number is never used again, so that who remembers a batch by it cannot meet another one.
 _SCHEMA: Final = """
 CREATE TABLE topics (topic TEXT PRIMARY KEY, partitions INTEGER NOT NULL, cleanup TEXT NOT NULL,
     retention_ms INTEGER NOT NULL, max_message_bytes INTEGER NOT NULL);
 CREATE TABLE ends (topic TEXT, partition INTEGER, begin_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL,
     PRIMARY KEY (topic, partition)) WITHOUT ROWID;
-CREATE TABLE batches (id INTEGER PRIMARY KEY, topic TEXT NOT NULL, partition INTEGER NOT NULL, first INTEGER NOT NULL,
-    next INTEGER NOT NULL, newest_ms INTEGER NOT NULL, crc INTEGER NOT NULL, data BLOB NOT NULL);
-CREATE UNIQUE INDEX batches_by_offset ON batches (topic, partition, next, first, newest_ms);
+CREATE TABLE batches (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, partition INTEGER NOT NULL, first INTEGER NOT NULL,
+    next INTEGER NOT NULL, messages INTEGER NOT NULL, newest_ms INTEGER NOT NULL, crc INTEGER NOT NULL,
+    data BLOB NOT NULL);
+CREATE UNIQUE INDEX batches_by_offset ON batches (topic, partition, next, first, messages, newest_ms);
 CREATE TABLE positions (grp TEXT, topic TEXT, partition INTEGER, position INTEGER NOT NULL, metadata TEXT NOT NULL,
     PRIMARY KEY (grp, topic, partition)) WITHOUT ROWID;
 CREATE TABLE owners (owner TEXT PRIMARY KEY, epoch INTEGER NOT NULL);
 CREATE TABLE members (grp TEXT, member TEXT, joined INTEGER NOT NULL, seen_ms INTEGER NOT NULL, process TEXT NOT NULL,
-    topics TEXT NOT NULL, PRIMARY KEY (grp, member)) WITHOUT ROWID;
+    owner TEXT, topics TEXT NOT NULL, PRIMARY KEY (grp, member)) WITHOUT ROWID;
 CREATE TABLE assignments (grp TEXT, topic TEXT, partition INTEGER, member TEXT NOT NULL,
     PRIMARY KEY (grp, topic, partition)) WITHOUT ROWID;
+CREATE TABLE upkeep (one INTEGER PRIMARY KEY CHECK (one = 1), at_ms INTEGER NOT NULL);
+INSERT INTO upkeep VALUES (1, 0);
 """
 
 Durability = Literal["full", "normal"]
@@ -48,22 +52,19 @@ Durability = Literal["full", "normal"]
 
 def translate(error: sqlite3.Error, where: str) -> Exception:
     """SQLite's error as one of the tree: what the caller must do."""
-    text = str(error)
-    if "full" in text and "disk" in text:
-        return StorageFull(
-            f"no room left for the log at {where}: nothing of this commit was written; free space and start again"
-        )
-    if isinstance(error, sqlite3.OperationalError) and ("locked" in text or "busy" in text):
+    name: str = getattr(error, "sqlite_errorname", "") or ""
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Transient(f"the log at {where} is held by another process's transaction", 100)
-    if "disk I/O error" in text:
-        return StorageFull(f"the log at {where} cannot be written ({text}): nothing of this commit was written")
-    if isinstance(error, sqlite3.DatabaseError) and (
-        "malformed" in text or "not a database" in text or "encrypted" in text
-    ):
-        return Corrupted(
-            f"the log at {where} is damaged ({text}); restore it from a backup, or move it away to start empty"
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_SHM")):
+        return StorageFull(
+            f"no room left for the log at {where} ({error}): nothing of this commit was written; "
+            "free space and start again"
         )
-    return Fatal(f"the log at {where} failed: {text}")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_SHORT_READ")):
+        return Corrupted(
+            f"the log at {where} is damaged ({error}); restore it from a backup, or move it away to start empty"
+        )
+    return Fatal(f"the log at {where} failed: {error}")
 
 
 class Store(Protocol):
@@ -79,7 +80,21 @@ class Store(Protocol):
         """Changes when another connection has committed; cheap."""
         ...
 
+    def checkpoint(self) -> None:
+        """Move what was committed from the write-ahead file into the main one."""
+        ...
+
     def close(self) -> None: ...
+
+
+class _Handle:
+    """One thread's connection. The lock keeps `close` from another thread out of a running statement."""
+
+    __slots__ = ("__weakref__", "connection", "lock")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.lock = threading.RLock()
 
 
 class FileStore:
@@ -91,7 +106,8 @@ class FileStore:
         self._durability = durability
         self._max_pages = max_pages
         self._local = threading.local()
-        self._all: list[sqlite3.Connection] = []
+        # Weak: a thread that ends takes its connection with it.
+        self._handles: weakref.WeakSet[_Handle] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
         self._prepare()
@@ -99,87 +115,118 @@ class FileStore:
     def _prepare(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._translated():
-                connection = self._connection()
-                kind = connection.execute("PRAGMA application_id").fetchone()[0]
-                version = connection.execute("PRAGMA user_version").fetchone()[0]
-                if kind == 0 and version == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                    with self.write() as c:
-                        if not c.execute("SELECT 1 FROM sqlite_master").fetchone():
-                            for statement in _SCHEMA.split(";"):
-                                c.execute(statement)
-                            c.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                            c.execute(f"PRAGMA user_version = {FORMAT}")
-                    return
         except OSError as e:
             raise Fatal(f"the log at {self.where} cannot be opened: {e.strerror}") from None
+        with self.read() as c:
+            kind, version, tables = self._header(c)
+        if (kind, version, tables) == (0, 0, 0):
+            with self.write() as c:
+                kind, version, tables = self._header(c)
+                if tables == 0:
+                    for statement in _SCHEMA.split(";"):
+                        c.execute(statement)
+                    c.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    c.execute(f"PRAGMA user_version = {FORMAT}")
+                    kind, version = APPLICATION_ID, FORMAT
         if kind != APPLICATION_ID:
             raise Corrupted(f"{self.where} is an SQLite file, but not a log of Lockstep; choose another data folder")
         if version != FORMAT:
             raise Fatal(
-                f"the log at {self.where} has format {version}, this version reads format {FORMAT}; upgrade Lockstep"
+                f"the log at {self.where} has format {version}, this version of Lockstep reads format {FORMAT}; "
+                "run the version that wrote it"
             )
 
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as e:
-            raise translate(e, self.where) from None
+    @staticmethod
+    def _header(c: sqlite3.Connection) -> tuple[int, int, int]:
+        """(application id, format, number of tables)"""
+        (kind,) = c.execute("PRAGMA application_id").fetchone()
+        (version,) = c.execute("PRAGMA user_version").fetchone()
+        (tables,) = c.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return kind, version, tables
 
-    def _connection(self) -> sqlite3.Connection:
-        if self._closed:
-            raise Fatal(f"the log at {self.where} is closed")
-        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if found is None:
-            found = sqlite3.connect(self._path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
-            found.execute("PRAGMA journal_mode = WAL")
+    def _open(self) -> sqlite3.Connection:
+        found = sqlite3.connect(self._path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
+        try:
+            self._to_wal(found)
             found.execute(f"PRAGMA synchronous = {self._durability}")
             # The default checkpoints every 1,000 pages (4 MB): at hundreds of MB a second that is all it would do.
             found.execute("PRAGMA wal_autocheckpoint = 16000")
             if self._max_pages is not None:
                 found.execute(f"PRAGMA max_page_count = {self._max_pages}")
-            self._local.connection = found
-            with self._lock:
-                self._all.append(found)
+        except BaseException:
+            found.close()
+            raise
         return found
+
+    @staticmethod
+    def _to_wal(connection: sqlite3.Connection) -> None:
+        # SQLite does not wait for a lock here, and two processes may create the file at once.
+        deadline = time.monotonic() + BUSY_MS / 1000
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as e:
+                if not e.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        handle: _Handle | None = getattr(self._local, "handle", None)
+        try:
+            if handle is None and not self._closed:
+                handle = self._local.handle = _Handle(self._open())
+                with self._lock:
+                    self._handles.add(handle)
+            if handle is None:
+                raise Fatal(f"the log at {self.where} is closed")
+            with handle.lock:
+                if self._closed:
+                    raise Fatal(f"the log at {self.where} is closed")
+                yield handle.connection
+        except sqlite3.Error as e:
+            raise translate(e, self.where) from None
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        with self._translated():
-            connection = self._connection()
-            nested = connection.in_transaction
-            if not nested:
-                connection.execute("BEGIN")
+        with self._connection() as c:
+            c.execute("BEGIN")
             try:
-                yield connection
+                yield c
             finally:
-                if not nested and connection.in_transaction:
-                    connection.execute("COMMIT")
+                if c.in_transaction:
+                    c.execute("COMMIT")
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        with self._translated():
-            connection = self._connection()
-            connection.execute("BEGIN IMMEDIATE")
+        with self._connection() as c:
+            c.execute("BEGIN IMMEDIATE")
             try:
-                yield connection
-                connection.execute("COMMIT")
+                yield c
+                c.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                # After some errors SQLite has rolled back by itself.
+                if c.in_transaction:
+                    c.execute("ROLLBACK")
                 raise
 
     def version(self) -> int:
-        with self._translated():
-            return int(self._connection().execute("PRAGMA data_version").fetchone()[0])
+        with self._connection() as c:
+            return int(c.execute("PRAGMA data_version").fetchone()[0])
+
+    def checkpoint(self) -> None:
+        with self._connection() as c:
+            c.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
         self._closed = True
         with self._lock:
-            for connection in self._all:
-                connection.close()
-            self._all.clear()
+            handles = list(self._handles)
+            self._handles.clear()
+        for handle in handles:
+            with handle.lock:
+                handle.connection.close()
 
 
 class MemoryStore:
@@ -212,6 +259,9 @@ class MemoryStore:
 
     def version(self) -> int:
         return self._commits
+
+    def checkpoint(self) -> None:
+        """Memory has no second file."""
 
     def close(self) -> None:
         """Nothing to do: the memory goes with the last reference, and others may still use it."""
@@ -260,17 +310,27 @@ def append(c: sqlite3.Connection, records: Sequence[Record], robin: list[int]) -
                 stop += 1
             part = run[start:stop]
             blob = pack(part, [at] * len(part))
-            insert_batch(c, topic, partition, end, end + len(part), at, blob)
+            insert_batch(c, topic, partition, end, end + len(part), messages=len(part), newest_ms=at, blob=blob)
             end += len(part)
             start = stop
         c.execute("UPDATE ends SET end_offset = ? WHERE topic = ? AND partition = ?", (end, topic, partition))
 
 
 def insert_batch(
-    c: sqlite3.Connection, topic: str, partition: int, first: int, after: int, newest_ms: int, blob: bytes
+    c: sqlite3.Connection,
+    topic: str,
+    partition: int,
+    first: int,
+    after: int,
+    *,
+    messages: int,
+    newest_ms: int,
+    blob: bytes,
 ) -> None:
-    """Store one packed batch."""
+    """Store one packed batch that covers offsets from `first` to before `after`."""
+    crc = checksum(blob, topic, partition, first, after)
     c.execute(
-        "INSERT INTO batches (topic, partition, first, next, newest_ms, crc, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (topic, partition, first, after, newest_ms, zlib.crc32(blob), blob),
+        "INSERT INTO batches (topic, partition, first, next, messages, newest_ms, crc, data) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (topic, partition, first, after, messages, newest_ms, crc, blob),
     )
