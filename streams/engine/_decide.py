@@ -198,7 +198,7 @@ def _find(state: State, request: Request) -> Fit | NoFit:
     known = state.memo.get(request)
     if known is not None and known[0] == nodes.version:
         return NoFit(*known[1:])
-    found = find(nodes, request)
+    found = find(nodes, request, state.scans)
     if isinstance(found, NoFit):
         state.memo[request] = (nodes.version, *found)
     return found

@@ -27,6 +27,8 @@ LEVELS: Final = ("region", "city", "site", "data_centre", "row", "rack", "node")
 # Newest ended jobs kept, for questions and to recognise a second submission; older ones are in ClickHouse only. About
 # 700 bytes each: 14 MB. A constant, not a setting: `evolve` uses it, so it is part of the ledger's meaning.
 KEEP_ENDED: Final = 20_000
+# Changed rows remembered; more than a round changes on any map, 0.5 MB.
+MAX_JOURNAL: Final = 1 << 16
 # A whole card, milli-cards.
 WHOLE: Final = 1000
 
@@ -158,6 +160,9 @@ class Nodes:
     def __init__(self) -> None:
         # Grows with every change of these arrays: an answer found at the same version is still right.
         self.version = 0
+        # Rows changed since version `_journal_from`, one for each version.
+        self._journal: list[int] = []
+        self._journal_from = 0
         self.lay_out({}, {})
 
     def lay_out(
@@ -203,11 +208,28 @@ class Nodes:
             self.starts[level] = np.asarray(rows, np.int64)
         for d in order:
             self.fill(d, holdings.get(d.node, _NOTHING))
+        self._forget()
+
+    def _changed(self, row: int) -> None:
+        self.version += 1
+        self._journal.append(row)
+        if len(self._journal) > MAX_JOURNAL:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Whatever was found before must be found anew from the whole arrays."""
+        self.version += 1
+        self._journal.clear()
+        self._journal_from = self.version
+
+    def changed_since(self, version: int) -> list[int] | None:
+        """Rows changed since that version; None when that is no longer known."""
+        return None if version < self._journal_from else self._journal[version - self._journal_from :]
 
     def fill(self, d: NodeRecorded, held: dict[tuple[str, int], Holding]) -> None:
         """One node's free amounts, from its description and what is held on it."""
-        self.version += 1
         i = self.index[d.node]
+        self._changed(i)
         self.takes[i] = d.state == "up"
         cpu, memory = d.cpu_milli, d.memory_bytes
         # Cards the node reports as broken are the last ones: which ones they are is not in the telemetry yet.
@@ -245,7 +267,7 @@ class Nodes:
             self.fill(d, left)
 
     def _add(self, i: int, h: Holding, sign: int) -> None:
-        self.version += 1
+        self._changed(i)
         if h.cpu_milli:
             self.cpu_free[i] += sign * h.cpu_milli
         if h.memory_bytes:
@@ -279,6 +301,15 @@ class Nodes:
         if level == "domain":
             return "the whole domain"
         return self.names[row] if level == "node" else self.paths[row][LEVELS.index(level)]
+
+
+@dataclass(slots=True)
+class Scan:
+    """For one kind of request: members that fit on each node, and how tight each is; right at `version` of the arrays."""
+
+    version: int
+    fit: I64
+    score: I64
 
 
 _NOTHING: Final[dict[tuple[str, int], Holding]] = {}
@@ -335,6 +366,8 @@ class State:
         self.nodes_dirty = False
         # kind -> version of the node arrays at which it did not fit, and why (what the search would answer again).
         self.memo: dict[Request, tuple[int, str, str]] = {}
+        # and what the search for a kind found on each node.
+        self.scans: dict[Request, Scan] = {}
 
     @classmethod
     def empty(cls, domain: str) -> "State":
