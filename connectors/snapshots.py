@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from schemas.errors import StorageFull
 from schemas.snapshots import Stored
 
 _log = logging.getLogger("lockstep.snapshots")
@@ -26,6 +27,12 @@ class FolderSnapshots:
         return sorted(self._folder.glob("snapshot-*.bin"), reverse=True)
 
     def save(self, snapshot: Stored) -> None:
+        try:
+            self._save(snapshot)
+        except OSError as e:
+            raise StorageFull(f"{self._folder}: {e.strerror or e}") from e
+
+    def _save(self, snapshot: Stored) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"snapshot-{snapshot.seq:020}.bin"
         temporary = path.with_suffix(f".{os.getpid()}.tmp")

@@ -15,7 +15,9 @@ class Stored(NamedTuple):
 class SnapshotStore(Protocol):
     """Keeps a few snapshots. A save is whole or not at all."""
 
-    def save(self, snapshot: Stored) -> None: ...
+    def save(self, snapshot: Stored) -> None:
+        """Durable when it returns. Raises `StorageFull` when it cannot be stored; those before stay."""
+        ...
 
     def newest_first(self) -> Iterator[Stored]:
         """Stored snapshots; unreadable ones are left out with a warning."""

@@ -3,11 +3,13 @@
 Driven by `streams.runner`. Holds the engine's state; a failed commit throws it away with this object. Never reads a clock.
 """
 
+import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from schemas.codec import decode_rows, encode
-from schemas.errors import Poison, Where
+from schemas.errors import Poison, StorageFull, Where
 from schemas.log import Log
 from schemas.messages import Block, Committed, Record, TopicPartition
 from schemas.records import EngineStarted, LedgerEntry
@@ -22,6 +24,9 @@ from streams.replay import restore_state
 ORDER: Final = ("changes", "receipts", "jobs")
 # A batch is one transaction: small enough for tens of milliseconds, large enough to carry thousands a second.
 MAX_RECORDS: Final = 2_000
+# Not worth a snapshot: this many entries are evolved again in about ten milliseconds.
+FEW_ENTRIES: Final = 1_000
+_log = logging.getLogger("lockstep.decide")
 
 
 class Decide:
@@ -58,6 +63,7 @@ class Decide:
         self.state = State.empty(domain)
         self._snapshot_seq = 0
         self._log: Log | None = None
+        self._decisions: Counter[str] = Counter()
         self._safe_position = 0
 
     def assigned(self, log: Log, committed: Mapping[TopicPartition, Committed | None]) -> Mapping[TopicPartition, int]:
@@ -107,7 +113,7 @@ class Decide:
         return records
 
     def _ledger(self, entry: LedgerEntry) -> Record:
-        self._metrics.add("lockstep_decisions_total", 1, type(entry).__name__)
+        self._decisions[type(entry).__name__] += 1
         return Record("ledger", self._domain.encode(), encode(entry), self._partition)
 
     def _write(self, entries: Sequence[LedgerEntry], records: list[Record]) -> None:
@@ -117,24 +123,30 @@ class Decide:
 
     def committed(self) -> None:
         state = self.state
-        self._metrics.set("lockstep_pending_jobs", sum(len(k) for k in state.line.values()))
-        self._metrics.set(
-            "lockstep_running_jobs", len(state.jobs) - len(state.ended) - sum(len(k) for k in state.line.values())
-        )
-        # The rhythm is of the ledger's own time: a quiet domain need not write the same state again.
-        if (
-            state.seq - self._snapshot_seq >= self._snapshot_every
-            or state.at - self._snapshot_at >= self._snapshot_after_ms
-        ):
+        for entry, n in self._decisions.items():
+            self._metrics.add("lockstep_decisions_total", n, entry)
+        self._decisions.clear()
+        pending = sum(len(k) for k in state.line.values())
+        self._metrics.set("lockstep_pending_jobs", pending)
+        self._metrics.set("lockstep_running_jobs", len(state.jobs) - len(state.ended) - pending)
+        since = state.seq - self._snapshot_seq
+        # The rhythm is of the ledger's own time, so that it is the same when simulated.
+        old = state.at - self._snapshot_at >= self._snapshot_after_ms
+        if since >= self._snapshot_every or (old and since >= FEW_ENTRIES):
             self.save_snapshot()
 
     def save_snapshot(self) -> None:
         """Store the committed state. The position kept with it was the ledger's end before these entries: early is safe."""
         if self._log is None or self.state.seq == self._snapshot_seq:
             return
-        position = self._safe_position
-        self._snapshots.save(Stored(self.state.seq, position, snapshot(self.state)))
+        stored = Stored(self.state.seq, self._safe_position, snapshot(self.state))
+        # Stored or not, the next try comes a whole rhythm later: a full disk must not cost every commit a try.
         self._snapshot_seq, self._snapshot_at = self.state.seq, self.state.at
+        try:
+            self._snapshots.save(stored)
+        except StorageFull as e:
+            _log.warning("no snapshot of seq %d: %s; the ledger has it all, only a restart takes longer", stored.seq, e)
+            return
         self._safe_position = self._log.span("ledger")[self._partition].end
         self._metrics.set("lockstep_snapshot_seq", self.state.seq)
         total, free = cards_milli(self.state)

@@ -159,6 +159,29 @@ def test_a_snapshot_ahead_of_the_ledger_is_passed_over(log: MemoryLog, tmp_path:
     assert restore_state(log, "default", 0, store).snapshot_seq == 0
 
 
+def test_no_room_for_snapshots_stops_nothing(log: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("not a folder")
+    worker = engine(log, in_the_way, every=1)
+    write(log, [job("j1")])
+    drive(worker)
+    worker.close(1_000)
+    assert "JobAccepted" in names(ledger(log))
+    assert "no snapshot of seq" in caplog.text
+
+
+def test_the_rhythm_of_snapshots(log: MemoryLog, tmp_path: Path) -> None:
+    """By count of entries; by age only when there is more than a few to replay."""
+    worker = engine(log, tmp_path, every=5)
+    write(log, [job("j1")])
+    drive(worker, NOW)  # EngineStarted, JobAccepted, JobPending: 3 entries
+    assert not list(tmp_path.glob("*"))
+    write(log, [job("j2"), job("j3")])
+    drive(worker, NOW + DAY_MS)
+    assert len(list(tmp_path.glob("snapshot-*.bin"))) == 1
+    assert not list(tmp_path.glob("*.tmp"))
+
+
 def test_a_snapshot_of_another_domain_is_passed_over(log: MemoryLog, tmp_path: Path) -> None:
     store = FolderSnapshots(tmp_path)
     worker = engine(log, tmp_path)
