@@ -1,0 +1,216 @@
+"""The two local homes: the whole contract, and what only they promise."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from connectors.log._local import LocalLog
+from connectors.log.embedded import EmbeddedLog
+from connectors.log.memory import MemoryLog
+from schemas.errors import Fatal, Refused
+from schemas.messages import Committed, Record, TopicPartition
+from tests.log.contract import LogContract
+from tests.log.home import Ears, Home, drain, everything, numbered, settle, values, write
+
+HOUR_MS = 3_600_000
+
+
+def _memory() -> Home:
+    log = MemoryLog()
+    return Home("memory", log.open_again, settle_ms=10_000, impatient=lambda: MemoryLog(log, session_ms=600))
+
+
+def _embedded(folder: Path) -> Home:
+    return Home(
+        "embedded",
+        lambda: EmbeddedLog(folder, upkeep_every_ms=0),
+        settle_ms=10_000,
+        impatient=lambda: EmbeddedLog(folder, session_ms=600, upkeep_every_ms=0),
+    )
+
+
+@pytest.fixture(params=["memory", "embedded"])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    made = _memory() if request.param == "memory" else _embedded(tmp_path / "log")
+    yield made
+    made.close()
+
+
+class TestLocal(LogContract):
+    """Every sentence of the protocol."""
+
+
+def _local(home: Home) -> LocalLog:
+    log = home.open()
+    assert isinstance(log, LocalLog)
+    return log
+
+
+def test_without_a_key_partitions_take_turns(home: Home) -> None:
+    topic = home.topic(4)
+    log = home.open()
+    write(log, [Record(topic, None, b"%d" % i) for i in range(40)])
+    assert {p: s.end for p, s in log.span(topic).items()} == dict.fromkeys(range(4), 10)
+
+
+def test_growing_a_keyed_topic_is_refused(home: Home) -> None:
+    spec = home.spec(2)
+    log = home.open()
+    log.provision([spec], dry_run=False)
+    (step,) = log.provision([replace(spec, partitions=4)], dry_run=False)
+    assert step.action == "refuse"
+    assert "keys would move" in step.detail
+    assert log.partitions(spec.name) == 2
+
+
+def test_too_large_and_out_of_range_are_said_at_send(home: Home) -> None:
+    topic = home.topic(2, max_message_bytes=10)
+    appender = home.open().appender("a")
+    with pytest.raises(Refused, match=f"11 bytes is too large for topic {topic} .at most 10"):
+        appender.send(Record(topic, b"k", bytes(10)))
+    with pytest.raises(Fatal, match="no partition 2"):
+        appender.send(Record(topic, b"k", b"v", 2))
+    appender.send(Record(topic, b"k", bytes(9), 0))
+    appender.close(1_000)
+    with pytest.raises(Fatal, match="closed"):
+        appender.send(Record(topic, b"k", b"v", 0))
+    assert everything(home, topic, 1) == [bytes(9)]
+
+
+def test_retention_drops_from_the_beginning(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = _local(home)
+    spec, for_ever = home.spec(1, retention_ms=HOUR_MS), home.spec(1)
+    log.provision([spec, for_ever], dry_run=False)
+    clock = itertools.count(1_000_000, 1_000)
+    monkeypatch.setattr("connectors.log._store.now_ms", lambda: next(clock))
+    tp = TopicPartition(spec.name, 0)
+    for i in range(5):  # written at 1,000,000, 1,002,000, … ms (every other one goes to the topic that keeps all)
+        write(log, numbered(spec.name, 2, start=2 * i))
+        write(log, numbered(for_ever.name, 2, start=2 * i))
+    member = log.member(home.group(), [spec.name], Ears())
+    settle(home, [member], lambda: member.assignment() == {tp})
+    member.seek(tp, 0)
+    # Written at 1,000,000 and 1,002,000: an hour later those two batches are over, the third not yet.
+    assert log.clean(1_004_000 + HOUR_MS) == 4
+    assert (log.span(spec.name)[0].begin, log.span(spec.name)[0].end) == (4, 10)
+    assert log.span(for_ever.name)[0].begin == 0
+    assert everything(home, spec.name, 6) == [b"%d" % i for i in range(4, 10)]
+    assert member.lag() == {tp: 6}  # what is gone is not waited for
+    assert log.clean(1_004_000 + HOUR_MS) == 0
+    assert log.clean(9_000_000 + HOUR_MS) == 6
+    assert (log.span(spec.name)[0].begin, log.span(spec.name)[0].end) == (10, 10)
+    write(log, numbered(spec.name, 1, start=10))
+    assert everything(home, spec.name, 1) == [b"10"]
+
+
+def test_compaction_keeps_the_newest_of_each_key_where_it_was(home: Home) -> None:
+    log = _local(home)
+    spec = home.spec(1, cleanup="compact")
+    log.provision([spec], dry_run=False)
+    topic, tp = spec.name, TopicPartition(spec.name, 0)
+    # offset:        0     1     2     3     4     5     6     7
+    script = [b"a1", b"b1", b"a2", b"c1", b"b2", None, b"d1", b"a3"]
+    keys = [b"a", b"b", b"a", b"c", b"b", b"c", b"d", b"a"]
+    for key, value in zip(keys, script, strict=True):
+        headers = (("h", value),) if value == b"b2" else ()
+        write(log, [Record(topic, key, value, 0, headers)])
+    write(log, [Record(topic, None, b"keyless", 0)])
+    assert log.clean() == 4
+    (block,) = drain(log.reader({tp: 0}), home, 5)
+    assert list(zip(block.offsets, block.keys, block.values, strict=True)) == [
+        (4, b"b", b"b2"),
+        (5, b"c", None),
+        (6, b"d", b"d1"),
+        (7, b"a", b"a3"),
+        (8, None, b"keyless"),
+    ]
+    assert block.headers == {0: (("h", b"b2"),)}
+    assert values(drain(log.reader({tp: 6}), home, 3)) == [b"d1", b"a3", b"keyless"]
+    # A few at a time: the positions between are right although offsets have gaps.
+    assert values(drain(log.reader({tp: 0}), home, 5, max_records=2)) == [b"b2", None, b"d1", b"a3", b"keyless"]
+    assert log.span(topic)[0].end == 9
+    # A day later readers have had their time to see the tombstone.
+    write(log, [Record(topic, b"e", b"e1", 0)])
+    assert log.clean(2**50) == 1
+    assert everything(home, topic, 5) == [b"b2", b"d1", b"a3", b"keyless", b"e1"]
+
+
+def test_small_batches_are_joined_and_read_the_same(home: Home) -> None:
+    log = _local(home)
+    topic = home.topic(1)
+    tp = TopicPartition(topic, 0)
+    for i in range(40):
+        write(log, [Record(topic, b"k%d" % i, b"%d" % i, 0, (("i", b"%d" % i),) if i % 3 else ())])
+    before = drain(log.reader({tp: 0}), home, 40)
+    assert log.clean() == 0
+    after = drain(log.reader({tp: 0}), home, 40)
+    assert (len(before), len(after)) == (40, 1)
+    assert values(after) == values(before)
+    assert list(after[0].offsets) == list(range(40))
+    assert after[0].keys == [b"k%d" % i for i in range(40)]
+    assert after[0].headers == {i: (("i", b"%d" % i),) for i in range(40) if i % 3}
+    assert after[0].timestamps_ms == [t for b in before for t in b.timestamps_ms]
+
+
+def test_members_of_one_group_may_read_different_topics(home: Home) -> None:
+    x, y, group = home.topic(2), home.topic(2), home.group()
+    a = home.open().member(group, [x], Ears())
+    b = home.open().member(group, [y], Ears())
+    settle(home, [a, b], lambda: len(a.assignment()) == 2 and len(b.assignment()) == 2)
+    assert {tp.topic for tp in a.assignment()} == {x}
+    assert {tp.topic for tp in b.assignment()} == {y}
+    a.close(1_000)
+    b.close(1_000)
+
+
+def test_partitions_are_offered_again_when_restoring_failed(home: Home) -> None:
+    topic = home.topic(2)
+    ears = Ears()
+    failures = iter([ConnectionError("no state yet")])
+
+    def fail_once() -> None:
+        for failure in failures:
+            raise failure
+
+    ears.on_assigned = fail_once
+    member = home.open().member(home.group(), [topic], ears)
+    with pytest.raises(ConnectionError):
+        member.poll(1, 0)
+    assert member.assignment() == frozenset()
+    settle(home, [member], lambda: len(member.assignment()) == 2)
+    assert [kind for kind, _ in ears.told] == ["assigned", "assigned"]
+    member.close(1_000)
+
+
+def test_a_member_put_out_while_silent_comes_back_with_nothing_lost(home: Home) -> None:
+    topic, group = home.topic(2), home.group()
+    write(home.open(), numbered(topic, 4, partition=0) + numbered(topic, 4, partition=1))
+    log, other = home.open_impatient(), home.open_impatient()
+    assert log is not None
+    assert other is not None
+    ears = Ears()
+    silent = log.member(group, [topic], ears, owner=f"silent-{group}")
+    drain(silent, home, 8)
+    next_one = other.member(group, [topic], Ears(), owner=f"next-{group}")
+    settle(home, [next_one], lambda: len(next_one.assignment()) == 2)
+    settle(home, [silent, next_one], lambda: len(silent.assignment()) == len(next_one.assignment()) == 1)
+    assert ("lost", frozenset(TopicPartition(topic, p) for p in range(2))) in ears.told
+    (tp,) = silent.assignment()
+    silent.commit({tp: Committed(4)}, numbered(topic, 1, start=4, partition=tp.partition))
+    silent.close(1_000)
+    next_one.close(1_000)
+
+
+def test_the_appender_bounds_its_buffer(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.log._local.APPEND_RECORDS", 10)
+    topic = home.topic()
+    log = home.open()
+    appender = log.appender("a")
+    for record in numbered(topic, 25):
+        appender.send(record)
+    assert log.span(topic)[0].end == 20  # two full buffers are written, the rest waits for `flush`
+    appender.close(1_000)
+    assert log.span(topic)[0].end == 25
