@@ -33,7 +33,7 @@ class Decide:
     """The engine as a processor."""
 
     name = "decide"
-    topics = ORDER
+    topics: tuple[str, ...] = ORDER
     assign_all = True
     max_records = MAX_RECORDS
 

@@ -50,7 +50,7 @@ class Observe:
 
     name = "observe"
     group = "observe"
-    topics = ("resources", "resource-telemetry", "links", "link-telemetry")
+    topics: tuple[str, ...] = ("resources", "resource-telemetry", "links", "link-telemetry")
     assign_all = False
     max_records = MAX_RECORDS
 
