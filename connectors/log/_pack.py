@@ -66,11 +66,6 @@ def checksum(blob: bytes, topic: str, partition: int, first: int, next_offset: i
     return zlib.crc32(blob, zlib.crc32(f"{topic}/{partition}/{first}/{next_offset}".encode()))
 
 
-def checksum(blob: bytes, topic: str, partition: int, first: int, next_offset: int) -> int:
-    """CRC-32 of a batch and of its place, so that a batch that turns up elsewhere is noticed as well."""
-    return zlib.crc32(blob, zlib.crc32(f"{topic}/{partition}/{first}/{next_offset}".encode()))
-
-
 def unpack(blob: bytes, crc: int, topic: str, partition: int, first: int, next_offset: int) -> Block:
     """A blob as a block. Raises `Corrupted` with the position when its bytes are not those that were written."""
     if checksum(blob, topic, partition, first, next_offset) != crc:

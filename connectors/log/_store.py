@@ -32,7 +32,7 @@ CREATE TABLE topics (topic TEXT PRIMARY KEY, partitions INTEGER NOT NULL, cleanu
     retention_ms INTEGER NOT NULL, max_message_bytes INTEGER NOT NULL);
 CREATE TABLE ends (topic TEXT, partition INTEGER, begin_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL,
     PRIMARY KEY (topic, partition)) WITHOUT ROWID;
-CREATE TABLE batches (id INTEGER PRIMARY KEY, topic TEXT NOT NULL, partition INTEGER NOT NULL, first INTEGER NOT NULL,
+CREATE TABLE batches (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, partition INTEGER NOT NULL, first INTEGER NOT NULL,
     next INTEGER NOT NULL, messages INTEGER NOT NULL, newest_ms INTEGER NOT NULL, crc INTEGER NOT NULL,
     data BLOB NOT NULL);
 CREATE UNIQUE INDEX batches_by_offset ON batches (topic, partition, next, first, messages, newest_ms);
@@ -84,21 +84,7 @@ class Store(Protocol):
         """Move what was committed from the write-ahead file into the main one."""
         ...
 
-    def checkpoint(self) -> None:
-        """Move what was committed from the write-ahead file into the main one."""
-        ...
-
     def close(self) -> None: ...
-
-
-class _Handle:
-    """One thread's connection. The lock keeps `close` from another thread out of a running statement."""
-
-    __slots__ = ("__weakref__", "connection", "lock")
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-        self.lock = threading.RLock()
 
 
 class _Handle:
