@@ -12,7 +12,7 @@ from connectors.log._local_member import LocalMember
 from connectors.log._pack import part_of, unpack
 from connectors.log._store import Store, append, now_ms
 from connectors.log._upkeep import Upkeep, compact, expire, join
-from schemas.errors import Fatal, Refused, Transient
+from schemas.errors import Corrupted, Fatal, Refused, Transient, Where
 from schemas.log import Appender, Listener, Member, PlanStep, Reader, Span
 from schemas.messages import Block, Committed, Record, TopicPartition
 from schemas.topics import TopicSpec
@@ -77,20 +77,38 @@ class _Waiting:
                 if left <= 0:
                     break
                 rows = c.execute(
-                    "SELECT id FROM batches WHERE topic = ? AND partition = ? AND next > ? ORDER BY next",
+                    "SELECT id, first, next FROM batches WHERE topic = ? AND partition = ? AND next > ? ORDER BY next",
                     (tp.topic, tp.partition, position),
                 )
-                for (batch_id,) in rows:
+                reached = position
+                for batch_id, first, after in rows:
+                    if first > reached:
+                        self._check_hole(c, tp, reached, first)
                     whole = self._unpacked(c, tp, batch_id)
                     block = part_of(whole, position, left)
                     if len(block):
                         found.append(block)
                         left -= len(block)
-                    if block.next_offset < whole.next_offset:
+                    if block.next_offset < after:
                         self._open[tp] = (batch_id, whole)
+                    reached = after
                     if left <= 0:
                         break
+                else:
+                    self._check_hole(c, tp, reached, None)
         return found
+
+    @staticmethod
+    def _check_hole(c: sqlite3.Connection, tp: TopicPartition, reached: int, first: int | None) -> None:
+        """Stored batches follow each other from begin to end; a missing one must not look like a quiet partition."""
+        begin, end = c.execute(
+            "SELECT begin_offset, end_offset FROM ends WHERE topic = ? AND partition = ?", (tp.topic, tp.partition)
+        ).fetchone()
+        expected = max(reached, begin)
+        if expected < (end if first is None else first):
+            raise Corrupted(
+                f"{Where(tp.topic, tp.partition, expected)}: a stored batch is missing; restore the log's file from a backup"
+            )
 
     def _unpacked(self, c: sqlite3.Connection, tp: TopicPartition, batch_id: int) -> Block:
         opened = self._open.pop(tp, None)

@@ -144,15 +144,15 @@ def _rewrite(
         return 0
     first, after = group[0].first, group[-1].next
     whole = offsets == list(range(first, after))
-    blob = pack(records, times, None if whole else offsets) if records else b""
+    # Empty or not it is stored: readers take a hole between batches for damage.
+    blob = pack(records, times, None if whole else offsets)
     marks = ",".join("?" * len(group))
     with store.write() as c:
         there = c.execute(f"DELETE FROM batches WHERE id IN ({marks})", [h.id for h in group]).rowcount  # noqa: S608
         if there != len(group):
             raise _Overtaken
-        if records:
-            newest_ms = max(head.newest_ms for head in group)
-            insert_batch(c, topic, partition, first, after, messages=len(records), newest_ms=newest_ms, blob=blob)
+        newest_ms = max(head.newest_ms for head in group)
+        insert_batch(c, topic, partition, first, after, messages=len(records), newest_ms=newest_ms, blob=blob)
     return dropped
 
 
