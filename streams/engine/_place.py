@@ -168,7 +168,7 @@ def _mask(nodes: Nodes, row: int, members: int, request: Request) -> int:
 def _fill(nodes: Nodes, request: Request, fit: I64, start: int, stop: int, level: str, candidates: int) -> Fit:
     """Take nodes of one place, those that hold most members first; the last one is the tightest that holds the rest."""
     part = fit[start:stop]
-    order = np.argsort(-part, kind="stable")
+    order = np.argsort(-part, kind="stable")[: np.count_nonzero(part)]
     held = part[order]
     # Nodes to fill whole: while the sum stays within the gang.
     full = int(np.searchsorted(np.cumsum(held), request.members, side="right"))
