@@ -11,7 +11,7 @@ from connectors.sources._k8s_pods import CARD_RESOURCES, Object, cards_of, obj, 
 from connectors.sources.cards import Card, card
 from connectors.sources.found import Found, Setting, Unusable
 from schemas.records import NodeRegistered
-from schemas.units import parse_bytes, parse_cpu_milli
+from schemas.units import parse_cpu_milli, parse_kubernetes_bytes
 
 REGION: Final = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 ZONE: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
@@ -31,7 +31,7 @@ class Devices(NamedTuple):
     """Cards of one node by its slices."""
 
     where: str
-    count: int
+    cards: int
     model: str
     memory_bytes: int
 
@@ -53,7 +53,7 @@ class Slices:
                 continue
             model = str(_value(attributes.get("productName")) or "")
             memory = obj(basic.get("capacity"), "capacity").get("memory")
-            size = quantity(parse_bytes, _value(memory), "capacity.memory") if memory is not None else 0
+            size = quantity(parse_kubernetes_bytes, _value(memory), "capacity.memory") if memory is not None else 0
             found[(model, size)] = found.get((model, size), 0) + 1
         if not found:
             return
@@ -72,7 +72,7 @@ class Slices:
             raise Unusable(
                 f"its slices mix {', '.join(sorted({d.model for d in devices}))}; one model to a node can be taken"
             )
-        return devices[0]._replace(count=sum(d.count for d in devices))
+        return devices[0]._replace(cards=sum(d.cards for d in devices))
 
     def left(self) -> list[tuple[str, str]]:
         """Nodes known only by their slices, each with where its first slice is."""
@@ -90,7 +90,7 @@ def bare_node(name: str, slices: Slices, setting: Setting, found: Found, where: 
     known = card(devices.model)
     return NodeRegistered(
         node=name, at=setting.at, domain=setting.domain, site=setting.site or "kubernetes", region="", city="",
-        data_centre="", row="", rack="", cards=devices.count, card_model=known.model,
+        data_centre="", row="", rack="", cards=devices.cards, card_model=known.model,
         card_memory_bytes=devices.memory_bytes or known.memory_bytes, cpu_milli=0, memory_bytes=0, disk_bytes=0,
         interconnect=known.interconnect, labels=(), owner="", admin_state="active",
     )  # fmt: skip
@@ -123,8 +123,8 @@ def node(o: Object, slices: Slices, setting: Setting, found: Found, where: str) 
         city="", data_centre="", row=_first(labels, ROW), rack=_first(labels, RACK), cards=cards,
         card_model=model.model if cards else "", card_memory_bytes=model.memory_bytes if cards else 0,
         cpu_milli=quantity(parse_cpu_milli, offered["cpu"], "cpu"),
-        memory_bytes=quantity(parse_bytes, offered["memory"], "memory"),
-        disk_bytes=quantity(parse_bytes, offered.get("ephemeral-storage", "0"), "ephemeral-storage"),
+        memory_bytes=quantity(parse_kubernetes_bytes, offered["memory"], "memory"),
+        disk_bytes=quantity(parse_kubernetes_bytes, offered.get("ephemeral-storage", "0"), "ephemeral-storage"),
         interconnect=model.interconnect if cards else "",
         labels=tuple(f"{k}={v}" for k, v in sorted(labels.items())), owner="", admin_state=_state(spec, status),
     )  # fmt: skip
@@ -138,12 +138,12 @@ def _cards(name: str, labels: Object, offered: Object, slices: Slices) -> tuple[
     cards = cards_of({k: v for k, v in offered.items() if k in CARD_RESOURCES}, "allocatable") // 1000
     sliced = slices.of(name)
     if sliced is not None:
-        if cards and cards != sliced.count:
+        if cards and cards != sliced.cards:
             raise Unusable(
-                f"its resources say {cards} cards and its slices {sliced.count}; export both at the same time"
+                f"its resources say {cards} cards and its slices {sliced.cards}; export both at the same time"
             )
         known = card(sliced.model)
-        return known._replace(memory_bytes=sliced.memory_bytes or known.memory_bytes), sliced.count
+        return known._replace(memory_bytes=sliced.memory_bytes or known.memory_bytes), sliced.cards
     written = _first(labels, MODEL) or next((m for r, m in MODEL_OF_RESOURCE.items() if r in offered), "")
     if cards and not written:
         raise Unusable(f"has {cards} cards but no label says which; label it nvidia.com/gpu.product=… or accelerator=…")

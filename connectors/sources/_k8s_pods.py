@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from connectors.sources.found import Unusable
 from schemas.errors import Refused
-from schemas.units import parse_bytes, parse_cards_milli, parse_cpu_milli
+from schemas.units import parse_cards_milli, parse_cpu_milli, parse_kubernetes_bytes
 
 # Extended resources that count whole cards, by vendor.
 CARD_RESOURCES: Final = (
@@ -102,7 +102,7 @@ def _container(container: Object, what: str) -> Amount:
     return Amount(
         cards_of(asked, what),
         quantity(parse_cpu_milli, asked["cpu"], f"{what} cpu") if "cpu" in asked else 0,
-        quantity(parse_bytes, asked["memory"], f"{what} memory") if "memory" in asked else 0,
+        quantity(parse_kubernetes_bytes, asked["memory"], f"{what} memory") if "memory" in asked else 0,
     )
 
 
@@ -125,7 +125,7 @@ def effective(spec: Object, namespace: str, claims: Claims) -> Amount:
         Amount(
             0,
             quantity(parse_cpu_milli, overhead["cpu"], "overhead cpu") if "cpu" in overhead else 0,
-            quantity(parse_bytes, overhead["memory"], "overhead memory") if "memory" in overhead else 0,
+            quantity(parse_kubernetes_bytes, overhead["memory"], "overhead memory") if "memory" in overhead else 0,
         )
     )
     return total.plus(Amount(cards_milli=_claimed(spec, namespace, claims) * 1000))

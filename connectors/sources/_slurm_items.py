@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from connectors.sources.cards import card
+from connectors.sources.cards import card, wanted
 from connectors.sources.found import Found, Setting, Unusable
 from schemas.errors import Refused
 from schemas.records import JobSubmitted, NodeRegistered
-from schemas.units import parse_bytes
+from schemas.units import SlurmMemory, parse_slurm_memory
 
 MIB: Final = 1 << 20
 MINUTE_MS: Final = 60_000
@@ -29,7 +29,6 @@ OVER: Final = frozenset(
 )  # fmt: skip
 AWAY: Final = ("DOWN", "FAIL", "MAINT", "ERROR", "UNKNOWN", "POWER", "NOT_RESPONDING", "FUTURE", "INVAL", "REBOOT")
 _GRES: Final = re.compile(r"^(?:gres[:/])?(\w+)(?:[:/]([A-Za-z][\w.-]*))?(?:[:=](\d+))?(?:\(.*\))?$")
-_MEMORY: Final = re.compile(r"^(\d+(?:\.\d+)?)([KMGTP]?)(?:[iB]*)([cn]?)$", re.IGNORECASE)
 _CLOCK: Final = re.compile(r"^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$")
 _RANGE: Final = re.compile(r"^(\d+)(?:-(\d+)(?::(\d+))?)?$")
 
@@ -69,13 +68,10 @@ class Item:
         raise Unusable(f"{key} is {text!r}; a whole number would be right")
 
 
-def memory(text: str, key: str) -> int:
-    """Slurm's memory in bytes: '512G', '62.50G', '64000' (MiB)."""
-    match = _MEMORY.match(text.strip())
-    if match is None:
-        raise Unusable(f"{key} is {text!r}; a number with K, M, G or T would be right")
+def memory(text: str, key: str) -> SlurmMemory:
+    """Slurm's memory: '512G', '62.50G', '64000' (MiB), '4Gc' (for each CPU)."""
     try:
-        return parse_bytes(f"{match[1]}{(match[2] or 'M').replace('k', 'K').upper()}i")
+        return parse_slurm_memory(text.strip())
     except Refused as e:
         raise Unusable(f"{key}: {e}") from e
 
@@ -169,7 +165,7 @@ def job(item: Item, setting: Setting, found: Found) -> list[JobSubmitted]:
         job=f"slurm-{job_id}", at=_time(item.text("submit_time"), setting), domain=setting.domain,
         user=item.text("user_name") or item.text("user_id") or "slurm", queue=item.text("partition").split(",", maxsplit=1)[0],
         priority=priority if priority <= MAX_PRIORITY else 0, members=members, cards_milli=cards * 1000,
-        card_models=(card(kind).model,) if kind else (), card_memory_bytes=0, cpu_milli=cpus * 1000,
+        card_models=wanted(kind) if kind else (), card_memory_bytes=0, cpu_milli=cpus * 1000,
         memory_bytes=memory_bytes, adjacency="", run_limit_ms=_limit_ms(item.text("time_limit")), run_estimate_ms=0,
         command=(), labels=tuple(labels),
         inferred=(() if memory_said else ("memory_bytes",)) + (() if priority <= MAX_PRIORITY else ("priority",)),
@@ -222,22 +218,16 @@ def _memory(item: Item, members: int, cpus: int) -> tuple[int, bool]:
     """Bytes for each member, and whether somebody said so."""
     per_node, per_cpu, accounted = item.text("memory_per_node"), item.text("memory_per_cpu"), item.text("memory_sacct")
     if per_node not in ("", "0"):
-        return memory(per_node, "memory_per_node"), True
+        return memory(per_node, "memory_per_node").bytes, True
     if per_cpu not in ("", "0"):
-        return memory(per_cpu, "memory_per_cpu") * cpus, True
+        return memory(per_cpu, "memory_per_cpu").bytes * cpus, True
     if accounted:
-        whole = memory(accounted, "ReqMem")
         # Before 21.08 a letter says 'for each CPU' or 'for each node'; since then it is the whole job's.
-        return (
-            (whole * cpus, True)
-            if accounted[-1] == "c"
-            else (whole, True)
-            if accounted[-1] == "n"
-            else (whole // members, True)
-        )
+        amount, per = memory(accounted, "ReqMem")
+        return amount * cpus if per == "cpu" else amount if per == "node" else amount // members, True
     for part in item.text("tres_req_str").split(","):
         if part.startswith("mem="):
-            return memory(part[4:], "tres_req_str") // members, True
+            return memory(part[4:], "tres_req_str").bytes // members, True
     return 0, False
 
 

@@ -5,7 +5,9 @@ in a hint and not in a heap of remarks.
 """
 
 import gzip
+import io
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -63,8 +65,13 @@ def _text(path: Path) -> str:
             raise Refused(f"{path.name} is larger than {MAX_BYTES >> 20} MiB; split it")
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+            with gzip.open(io.BytesIO(data)) as f:
+                data = f.read(MAX_BYTES + 1)
+            if len(data) > MAX_BYTES:
+                raise Refused(f"{path.name} is larger than {MAX_BYTES >> 20} MiB when unpacked; split it")
         return data.decode()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as e:
+        raise Refused(f"{path.name} looks compressed by gzip but is damaged: {e}") from e
     except OSError as e:
         raise Refused(f"{path} cannot be read: {e.strerror or e}") from e
     except UnicodeDecodeError as e:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from connectors.sources import _k8s_pods as pods
 from connectors.sources._k8s_nodes import Slices, bare_node, node
 from connectors.sources._k8s_pods import Amount, Claims, Object, obj, objects
-from connectors.sources.cards import card
+from connectors.sources.cards import wanted
 from connectors.sources.found import Found, Setting, Unusable
 from schemas.records import JobSubmitted
 
@@ -36,9 +36,9 @@ REPLICAS: Final = {
 
 
 class Part(NamedTuple):
-    """`count` members that run the same pod."""
+    """`members` that run the same pod."""
 
-    count: int
+    members: int
     spec: Object
     annotations: Object
 
@@ -210,11 +210,11 @@ def _gang_object(kind: str, o: Object, claims: Claims, setting: Setting, found: 
     state = _over(status)
     if state and not setting.ended:
         raise Unusable(f"is over ({state}); --ended takes such work too")
-    parts = [p for p in _PARTS[kind](spec) if p.count]
+    parts = [p for p in _PARTS[kind](spec) if p.members]
     if not parts:
         raise Unusable("asks for no pods (0 replicas)")
-    if kind == "Job" and _count(spec, "completions", 1) > parts[0].count:
-        found.note(where, f"completions {spec['completions']} is left out: one gang of {parts[0].count} is submitted")
+    if kind == "Job" and _count(spec, "completions", 1) > parts[0].members:
+        found.note(where, f"completions {spec['completions']} is left out: one gang of {parts[0].members} is submitted")
     limit = _limit_ms(spec) or _limit_ms(parts[0].spec)
     found.jobs.append(_job(meta, parts, claims, setting, str(spec.get("queue") or ""), limit))
 
@@ -238,10 +238,10 @@ def _count(spec: Object, key: str, default: int) -> int:
     return value
 
 
-def _part(count: int, template: object) -> Part:
+def _part(members: int, template: object) -> Part:
     t = obj(template, "template")
     meta = obj(t.get("metadata"), "template.metadata")
-    return Part(count, obj(t.get("spec"), "template.spec"), obj(meta.get("annotations"), "annotations"))
+    return Part(members, obj(t.get("spec"), "template.spec"), obj(meta.get("annotations"), "annotations"))
 
 
 def _job_parts(spec: Object) -> list[Part]:
@@ -257,7 +257,7 @@ def _jobset_parts(spec: Object) -> list[Part]:
     parts = []
     for r in objects(spec.get("replicatedJobs"), "replicatedJobs"):
         inner = obj(obj(r.get("template"), "template").get("spec"), "template.spec")
-        parts += [p._replace(count=p.count * _count(r, "replicas", 1)) for p in _job_parts(inner)]
+        parts += [p._replace(members=p.members * _count(r, "replicas", 1)) for p in _job_parts(inner)]
     return parts
 
 
@@ -286,7 +286,7 @@ def _job(
     if len(asks) > 1:
         shapes = ", ".join(sorted(_shape(a) for a, _ in asks))
         raise Unusable(f"its pods ask for different things ({shapes}); all members of a gang must ask for the same")
-    ((amount, wanted),) = asks
+    ((amount, models),) = asks
     if amount.cards_milli > 1000 and amount.cards_milli % 1000:
         raise Unusable(f"asks for {amount.cards_milli / 1000:g} cards; whole cards, or a part of one, can be asked for")
     spec = parts[0].spec
@@ -300,8 +300,8 @@ def _job(
         job=f"{namespace}.{_name(meta)}", at=min(_time(meta.get("creationTimestamp"), setting.at), setting.at),
         domain=setting.domain, user=namespace, queue=queue,
         priority=priority if isinstance(priority, int) and abs(priority) < 1 << 31 else 0,
-        members=sum(p.count for p in parts), cards_milli=amount.cards_milli,
-        card_models=tuple(dict.fromkeys(card(m).model for m in wanted)), card_memory_bytes=0, cpu_milli=amount.cpu_milli,
+        members=sum(p.members for p in parts), cards_milli=amount.cards_milli,
+        card_models=tuple(dict.fromkeys(w for m in models for w in wanted(m))), card_memory_bytes=0, cpu_milli=amount.cpu_milli,
         memory_bytes=amount.memory_bytes, adjacency="", run_limit_ms=limit_ms, run_estimate_ms=0, command=tuple(argv),
         labels=(f"kubernetes.namespace={namespace}",), inferred=(*inferred, "user"),
     )  # fmt: skip

@@ -10,7 +10,7 @@ import io
 from importlib import resources
 from typing import Final, NamedTuple
 
-from connectors.sources.cards import card
+from connectors.sources.cards import NONE, card, wanted
 from connectors.sources.found import Found, Setting, Unusable
 from schemas.records import JobSubmitted, NodeRegistered
 
@@ -91,13 +91,17 @@ def _node(row: dict[str, str], setting: Setting) -> NodeRegistered:
         raise Unusable("column sn is empty; the node's name would be right")
     if cards and not model:
         raise Unusable(f"{cards} GPUs without a model; column model must name one")
-    found = card(model) if cards else card("")
+    found = card(model) if cards else NONE
     return NodeRegistered(
         node=row["sn"], at=setting.at, domain=setting.domain, site=setting.site or SITE, region="", city="", data_centre="",
         row="", rack="", cards=cards, card_model=found.model, card_memory_bytes=found.memory_bytes,
         cpu_milli=_whole(row, "cpu_milli"), memory_bytes=_whole(row, "memory_mib") * MIB, disk_bytes=0,
         interconnect=found.interconnect, labels=(), owner="", admin_state="active",
     )  # fmt: skip
+
+
+def _models(spec: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(m for name in spec.split("|") if name for m in wanted(name)))
 
 
 def _job(row: dict[str, str], setting: Setting) -> JobSubmitted:
@@ -125,7 +129,7 @@ def _job(row: dict[str, str], setting: Setting) -> JobSubmitted:
     return JobSubmitted(
         job=row["name"], at=at, domain=setting.domain, user="openb", queue=qos, priority=PRIORITY_OF[qos], members=1,
         cards_milli=share if cards == 1 else cards * 1000,
-        card_models=tuple(card(m).model for m in (row.get("gpu_spec") or "").split("|") if m), card_memory_bytes=0,
+        card_models=_models(row.get("gpu_spec") or ""), card_memory_bytes=0,
         cpu_milli=_whole(row, "cpu_milli"), memory_bytes=_whole(row, "memory_mib") * MIB, adjacency="", run_limit_ms=0,
         run_estimate_ms=0, command=(), labels=tuple(labels), inferred=("priority", "user"),
     )  # fmt: skip

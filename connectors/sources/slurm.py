@@ -102,7 +102,8 @@ def _plain(value: object) -> object:
 
 def _records(text: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Records of `scontrol show`, one to a line (`--oneliner`) or over several lines, with the line each begins at."""
-    begun, lines = 0, []
+    begun = 0
+    lines: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith(("NodeName=", "JobId=")):
             if lines:

@@ -163,11 +163,11 @@ class SimulatedInfrastructure:
                 if topic != "receipts":
                     start[TopicPartition(topic, partition)] = span.end
         self._reader = self._log.reader(start)
-        said = {(r.job, r.attempt, r.node, r.kind) for r in past if isinstance(r, Receipt)}
-        commands = [r for r in past if isinstance(r, Command)]
+        said = {(r.job, r.attempt, r.node, r.kind): r.at for r in past if isinstance(r, Receipt)}
         for row in past:
             if not isinstance(row, Command | Receipt):
                 self._hear(row, now)
+        commands = [r for r in past if isinstance(r, Command) and r.node in self.nodes and r.domain == self._domain]
         released = {(c.job, c.attempt, c.node) for c in commands if c.kind == "release"}
         for c in commands:
             key = (c.job, c.attempt, c.node)
@@ -175,8 +175,9 @@ class SimulatedInfrastructure:
                 self._command(c, now)
             elif c.kind == "start" and key not in released and (*key, "start_failed") not in said:
                 if (*key, "started") in said:
-                    self._run(c).began = c.at
-                    self._plan(max(now, c.at + self._run_ms(c)), "over", c.node, c.job, c.attempt)
+                    began = said[(*key, "started")]
+                    self._run(c).began = began
+                    self._plan(max(now, began + self._run_ms(c)), "over", c.node, c.job, c.attempt)
                 else:
                     self._command(c, now)
 
@@ -192,8 +193,7 @@ class SimulatedInfrastructure:
 
     def _hear(self, row: Row, now: int) -> None:
         if isinstance(row, Command):
-            if row.domain == self._domain and row.node in self.nodes:
-                self._command(row, now)
+            self._command(row, now)
         elif isinstance(row, JobSubmitted):
             wanted = wanted_of(row.labels)
             if wanted is not None:
@@ -231,7 +231,7 @@ class SimulatedInfrastructure:
 
     def _command(self, c: Command, now: int) -> None:
         node = self.nodes.get(c.node)
-        if node is None:
+        if node is None or c.domain != self._domain:
             return
         if not node.up:
             node.missed.append(c)
