@@ -73,16 +73,16 @@ def next_wake(state: State, config: EngineConfig = DEFAULT) -> int | None:
 def _facts(state: State, at: int, config: EngineConfig, propose: Propose) -> None:
     for name in list(state.attention):
         job = state.jobs[name]
-        if job.cancelled_by:
+        if job.phase in ACTIVE and not job.exit_code and len(job.finished) == len(job.nodes):
+            if job.phase == "placed":
+                _start(state, at, propose, name, job)
+            _end(state, at, propose, name, job, "finished", "all members finished")
+        elif job.cancelled_by:
             _end(state, at, propose, name, job, "cancelled", f"cancelled by {job.cancelled_by}: {job.cancel_reason}")
         elif job.phase == "ending":
             _end(state, at, propose, name, job, "failed", f"{job.code}: {job.reason}")
         elif job.exit_code:
             _end(state, at, propose, name, job, "failed", f"member_failed: {job.trouble_reason}")
-        elif len(job.finished) == len(job.nodes):
-            if job.phase == "placed":
-                _start(state, at, propose, name, job)
-            _end(state, at, propose, name, job, "finished", "all members finished")
         elif job.trouble:
             _interrupt(state, at, config, propose, name, job, job.trouble, job.trouble_reason)
         else:
@@ -183,7 +183,7 @@ def _place_line(state: State, at: int, config: EngineConfig, propose: Propose) -
             why[request] = found
             heapq.heappop(heads)
             continue
-        _place(state, at, config, propose, key[2], found)
+        _place(state, at, config, propose, key[-1], found)
         keys = state.line.get(request)
         if keys:
             heapq.heapreplace(heads, (keys[0], request))
@@ -224,7 +224,7 @@ def _place(state: State, at: int, config: EngineConfig, propose: Propose, name: 
 def _explain(state: State, at: int, why: dict[Request, NoFit], propose: Propose) -> None:
     changed = [r for r, no in why.items() if r in state.told and state.told[r][0] != no.code]
     for request in changed:
-        for _, _, name in state.line[request][:TELL_FIRST]:
+        for *_, name in state.line[request][:TELL_FIRST]:
             if name not in state.unexplained:
                 _tell(state, at, propose, name, why[request])
     for name in list(state.unexplained):

@@ -84,7 +84,7 @@ def restore(data: bytes) -> State:
             state.order.append(job.key)
     state.order.sort()
     for key in state.order:
-        state.line.setdefault(state.jobs[key[2]].request, []).append(key)
+        state.line.setdefault(state.jobs[key[-1]].request, []).append(key)
     state.ended = dict.fromkeys(d["ended"])
     for node_name, held in d["holdings"]:
         state.holdings[node_name] = {(job, attempt): Holding(*rest) for job, attempt, *rest in held}

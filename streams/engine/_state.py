@@ -19,8 +19,8 @@ from schemas.records import JobAccepted, LinkRecorded, NodeRecorded
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
-# A job's place in the line: priority downwards, then age, then name.
-Key = tuple[int, int, str]
+# A job's place in the line: priority downwards, time of submission, seq of its acceptance; and its name.
+Key = tuple[int, int, int, str]
 
 # Places from the widest to the narrowest; a node is the narrowest.
 LEVELS: Final = ("region", "city", "site", "data_centre", "row", "rack", "node")
@@ -102,7 +102,7 @@ class Job:
 
     @property
     def key(self) -> Key:
-        return (-self.ask.priority, self.ask.submitted_at, self.ask.job)
+        return (-self.ask.priority, self.ask.submitted_at, self.ask.seq, self.ask.job)
 
 
 def request_of(ask: JobAccepted) -> Request:

@@ -103,7 +103,7 @@ def _started(job: Job) -> int:
 
 def jobs(state: State) -> list[JobView]:
     """All jobs the state still knows, in the order they were accepted; `position` is the place in the whole line, 0: not in it."""
-    positions = {key[2]: i for i, key in enumerate(state.order, 1)}
+    positions = {key[-1]: i for i, key in enumerate(state.order, 1)}
     return [_view(state, name, job, positions.get(name, 0)) for name, job in state.jobs.items()]
 
 

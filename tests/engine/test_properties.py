@@ -76,7 +76,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(data=st.data(), state=st.sampled_from(STATES))
     def node_changes_state(self, data: st.DataObject, state: str) -> None:
-        known = [d for d in self.books.nodes.values()]
+        known = list(self.books.nodes.values())
         if known:
             d = data.draw(st.sampled_from(known))
             self._take(NodeChanged(d.node, self.now, DOMAIN, *d[5:20], state, d.cards_healthy, "", 0))
