@@ -321,6 +321,8 @@ class LocalLog:
             topics = c.execute("SELECT topic, cleanup, retention_ms FROM topics").fetchall()
         for topic, cleanup, retention_ms in topics:
             for partition, span in self.span(topic).items():
+                if self._upkeep is not None and self._upkeep.stopping:
+                    return dropped
                 if cleanup == "compact":
                     tp = TopicPartition(topic, partition)
                     if self._compacted.get(tp) != span.end:

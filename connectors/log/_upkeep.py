@@ -24,6 +24,8 @@ TOMBSTONE_MS: Final = 24 * 3600 * 1000
 JOIN_SPAN_MS: Final = 3600 * 1000
 # Joining rewrites what it joins, so it waits until it is worth it.
 JOIN_AT_LEAST: Final = 16
+# Closing a log waits this long for upkeep; after that upkeep meets a closed store and ends.
+STOP_S: Final = 2.0
 
 
 class _Head(NamedTuple):
@@ -181,7 +183,12 @@ class Upkeep:
                 log.clean_if_due(self._every_ms)
             del log
 
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
     def stop(self) -> None:
+        """Ends at the next partition; a round half done is no harm."""
         self._stop.set()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(STOP_S)

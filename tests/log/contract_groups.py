@@ -96,6 +96,12 @@ class GroupContract:
         topic, group = home.topic(4), home.group()
         everywhere = {TopicPartition(topic, p) for p in range(4)}
         ears = [Ears(), Ears(), Ears()]
+
+        def nobody_has_two() -> None:
+            assert sum(len(e.held()) for e in ears) == len(frozenset().union(*(e.held() for e in ears)))
+
+        for ear in ears:
+            ear.on_assigned = nobody_has_two
         a = home.open().member(group, [topic], ears[0])
         settle(home, [a], lambda: a.assignment() == everywhere)
         b = home.open().member(group, [topic], ears[1])
@@ -105,6 +111,8 @@ class GroupContract:
 
         settle(home, [a, b], shared)
         assert not a.assignment() & b.assignment()
+        # Delta first: of the partitions that it keeps, a member hears nothing.
+        assert ears[0].told == [("assigned", everywhere), ("revoked", b.assignment())]
         c = home.open().member(group, [topic], ears[2])
 
         def shared_by_three() -> bool:

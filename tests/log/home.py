@@ -27,11 +27,14 @@ class Home:
         opened: Callable[[], Log],
         *,
         settle_ms: int,
+        quiet_ms: int,
         impatient: Callable[[], Log] | None = None,
     ) -> None:
         self.name = name
         # The longest that something written, or a rebalance, may take to be seen.
         self.settle_ms = settle_ms
+        # How long nothing must come before a test believes that nothing will.
+        self.quiet_ms = quiet_ms
         self._opened = opened
         self._impatient = impatient
         self._logs: list[Log] = []
@@ -89,6 +92,13 @@ class Ears:
         self.on_assigned: Callable[[], None] = lambda: None
         self.on_revoked: Callable[[], None] = lambda: None
 
+    def held(self) -> frozenset[TopicPartition]:
+        """What it has, by what it was told."""
+        held: frozenset[TopicPartition] = frozenset()
+        for kind, partitions in self.told:
+            held = held | partitions if kind == "assigned" else held - partitions
+        return held
+
     def assigned(self, committed: Mapping[TopicPartition, Committed | None]) -> Mapping[TopicPartition, int]:
         self.told.append(("assigned", frozenset(committed)))
         self.committed.update(committed)
@@ -124,8 +134,8 @@ def drain(source: _Polls, home: Home, count: int, max_records: int = 1_000) -> l
 
 
 def quiet(source: _Polls, home: Home) -> list[Block]:
-    """What comes although nothing should: looks for a moment that would have been enough."""
-    return source.poll(1_000, max(50, home.settle_ms // 20))
+    """What comes although nothing should: looks for `home.quiet_ms`."""
+    return source.poll(1_000, home.quiet_ms)
 
 
 def values(blocks: Iterable[Block]) -> list[bytes | None]:

@@ -20,7 +20,9 @@ HOUR_MS = 3_600_000
 
 def _memory() -> Home:
     log = MemoryLog()
-    return Home("memory", log.open_again, settle_ms=10_000, impatient=lambda: MemoryLog(log, session_ms=600))
+    return Home(
+        "memory", log.open_again, settle_ms=10_000, quiet_ms=30, impatient=lambda: MemoryLog(log, session_ms=600)
+    )
 
 
 def _embedded(folder: Path) -> Home:
@@ -28,6 +30,7 @@ def _embedded(folder: Path) -> Home:
         "embedded",
         lambda: EmbeddedLog(folder, upkeep_every_ms=0),
         settle_ms=10_000,
+        quiet_ms=30,
         impatient=lambda: EmbeddedLog(folder, session_ms=600, upkeep_every_ms=0),
     )
 
