@@ -5,7 +5,7 @@ their bytes to each body: that is how positions and check values travel with bod
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -35,21 +35,28 @@ def container_header(avsc: str) -> bytes:
     return b"Obj\x01" + zigzag(1) + avro_bytes(b"avro.schema") + avro_bytes(avsc.encode()) + b"\x00" + SYNC
 
 
-def frame_bodies(bodies: Sequence[bytes], avsc: str, count: int | None = None) -> bytes:
+def frame_bodies(bodies: Iterable[bytes], avsc: str, count: int | None = None) -> bytes:
     """One container file with one block of these bodies; `count` records when a body comes in several parts.
 
     Source: Avro specification 1.11, object container files.
     """
+    if count is None:
+        bodies = list(bodies)
+        count = len(bodies)
     block = b"".join(bodies)
-    number = zigzag(len(bodies) if count is None else count)
+    number = zigzag(count)
     return b"".join((container_header(avsc), number, zigzag(len(block)), block, SYNC))
 
 
 @lru_cache(maxsize=256)
-def extended(avsc: str, extra: tuple[tuple[str, str], ...]) -> str:
-    """The schema with fields `(name, primitive type)` added at the end."""
+def extended(avsc: str, last: tuple[tuple[str, str], ...], first: tuple[tuple[str, int], ...] = ()) -> str:
+    """The schema with fields `(name, primitive type)` added at the end, and `(name, bytes)` of a fixed size at the start."""
     schema = json.loads(avsc)
-    schema["fields"] = [*schema["fields"], *({"name": n, "type": t} for n, t in extra)]
+    schema["fields"] = [
+        *({"name": n, "type": {"type": "fixed", "name": f"fixed{n}", "size": size}} for n, size in first),
+        *schema["fields"],
+        *({"name": n, "type": t} for n, t in last),
+    ]
     return json.dumps(schema)
 
 

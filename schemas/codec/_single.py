@@ -9,8 +9,10 @@ from typing import Final, cast
 
 import fastavro
 
+from schemas.codec._compiled import compile_encoder
 from schemas.codec._frame import plain
 from schemas.codec._ids import PACKAGED, SchemaIds, Writer
+from schemas.codec._resolve import resolution
 from schemas.errors import Poison, Where
 from schemas.records import Row
 
@@ -28,42 +30,30 @@ def parsed(avsc: str) -> dict[str, object]:
     return cast(dict[str, object], fastavro.parse_schema(json.loads(plain(avsc))))
 
 
-@lru_cache(maxsize=256)
-def _tuple_fields(avsc: str) -> tuple[str, ...]:
-    fields = json.loads(avsc)["fields"]
-    return tuple(f["name"] for f in fields if isinstance(f["type"], Mapping) and f["type"]["type"] == "array")
-
-
 def header(schema_id: int) -> bytes:
     """Magic byte and schema id."""
     return _HEADER.pack(0, schema_id)
 
 
 def encoder(record: type[Row], ids: SchemaIds = PACKAGED) -> Callable[[Row], bytes]:
-    """A function that encodes rows of one type with its newest schema; the fastest way to encode many."""
+    """A function that encodes rows of one type with its newest schema; the fastest way to encode many.
+
+    It raises `TypeError`, `AttributeError`, `OverflowError` or `struct.error` for values that do not fit their fields.
+    """
     schema_id = ids.newest(record)
-    schema = parsed(ids.writer(schema_id).avsc)
-    head = header(schema_id)
-    write = fastavro.schemaless_writer
-
-    def encode_row(row: Row) -> bytes:
-        out = io.BytesIO()
-        out.write(head)
-        write(out, schema, row._asdict())
-        return out.getvalue()
-
-    return encode_row
+    return cast(Callable[[Row], bytes], compile_encoder(ids.writer(schema_id).avsc, header(schema_id)))
 
 
-_encoders: dict[tuple[type[Row], int], Callable[[Row], bytes]] = {}
+_packaged: dict[type[Row], Callable[[Row], bytes]] = {}
 
 
 def encode(row: Row, ids: SchemaIds = PACKAGED) -> bytes:
-    """A row as a message body, Confluent framing."""
-    key = (type(row), id(ids))
-    found = _encoders.get(key)
+    """A row as a message body, Confluent framing. Raises as `encoder` says."""
+    if ids is not PACKAGED:
+        return encoder(type(row), ids)(row)
+    found = _packaged.get(type(row))
     if found is None:
-        found = _encoders[key] = encoder(type(row), ids)
+        found = _packaged[type(row)] = encoder(type(row))
     return found(row)
 
 
@@ -86,29 +76,36 @@ def check_header(value: bytes | None, where: Where | None = None) -> int:
     return int.from_bytes(value[1:HEADER_BYTES], "big")
 
 
-def make_row(decoded: Mapping[str, object], writer: Writer) -> Row:
-    """A decoded record of any version as the newest row type; fields the writer did not know take their defaults."""
-    values = dict(decoded)
-    for name in _tuple_fields(writer.avsc):
-        values[name] = tuple(cast(list[object], values[name]))
-    return writer.record(**values)  # type: ignore[arg-type]
-
-
-def decode_body(body: bytes, writer: Writer, where: Where | None = None) -> Row:
-    """Decode one body with its writer schema. Raises `Poison` when bytes are missing, left over or of a wrong form."""
+def read_body(body: bytes, writer: Writer, where: Where | None = None) -> Mapping[str, object]:
+    """A body's fields as the writer named them. Raises `Poison` when bytes are missing, left over or of a wrong form."""
     stream = io.BytesIO(body)
     try:
         decoded = fastavro.schemaless_reader(stream, parsed(writer.avsc), None)
-        row = make_row(cast(Mapping[str, object], decoded), writer)
     except _BAD_BYTES as e:
-        what = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
-        raise Poison(
-            "bad_body", f"the body is not a {writer.record.__name__} version {writer.version} ({what})", where
-        ) from None
+        raise _bad_body(writer, e, where) from None
     left = len(body) - stream.tell()
     if left:
         raise Poison("bad_body", f"{left} bytes are left over behind a {writer.record.__name__}", where)
-    return row
+    return cast(Mapping[str, object], decoded)
+
+
+def _bad_body(writer: Writer, e: BaseException, where: Where | None) -> Poison:
+    what = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
+    return Poison("bad_body", f"the body is not a {writer.record.__name__} version {writer.version} ({what})", where)
+
+
+def decode_body(body: bytes, writer: Writer, reader: str, where: Where | None = None) -> Row:
+    """A body as a row of the newest type, whose schema is `reader`. Raises `Poison` as `read_body`."""
+    decoded = read_body(body, writer, where)
+    try:
+        return writer.record._make(resolution(writer.avsc, reader).row_values(decoded))
+    except ValueError as e:
+        raise _bad_body(writer, e, where) from None
+
+
+def reader_avsc(writer: Writer, ids: SchemaIds) -> str:
+    """The newest schema of the writer's record: what rows look like today."""
+    return ids.writer(ids.newest(writer.record)).avsc
 
 
 def decode(value: bytes | None, where: Where | None = None, ids: SchemaIds = PACKAGED) -> Row:
@@ -117,6 +114,6 @@ def decode(value: bytes | None, where: Where | None = None, ids: SchemaIds = PAC
     assert value is not None
     try:
         writer = ids.writer(schema_id)
+        return decode_body(value[HEADER_BYTES:], writer, reader_avsc(writer, ids), where)
     except Poison as e:
         raise Poison(e.code, e.reason, where) from None
-    return decode_body(value[HEADER_BYTES:], writer, where)
