@@ -258,7 +258,14 @@ def _job_ended(state: State, e: JobEnded) -> None:
     job.reason, job.exit_code = e.reason, e.exit_code
     _look(state, e.job, job)
     state.ended[e.job] = None
-    if len(state.ended) > KEEP_ENDED:
+    _forget_oldest(state)
+
+
+def _forget_oldest(state: State) -> None:
+    """One job ends, two are looked at: so the bound is kept even when some must stay."""
+    for _ in range(2):
+        if len(state.ended) <= KEEP_ENDED:
+            return
         oldest = next(iter(state.ended))
         del state.ended[oldest]
         if state.jobs[oldest].held_nodes:
