@@ -2,10 +2,11 @@
 
 Each message goes in whole, its five header bytes as a first field and its own number appended as a last one. If bytes were missing
 or left over anywhere, some number would not match: so no bad message can shift its neighbours unnoticed. When a block does not
-read it is halved until the bad messages are alone; they are set aside and the rest keeps its order.
+read it is cut in pieces, and the pieces with bad messages are read one by one; the bad ones are set aside, the rest keeps its order.
 """
 
 import io
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schemas.codec._frame import extended, frame_bodies, plain, zigzag
+from schemas.codec._frame import extended, frame_bodies, plain, wide, zigzag
 from schemas.codec._ids import PACKAGED, SchemaIds, Writer
 from schemas.codec._resolve import resolution
 from schemas.codec._single import HEADER_BYTES, check_header, decode_body, parsed, read_body, reader_avsc
@@ -32,6 +33,9 @@ _NUMBER: Final = "_number"
 _NUMBERS: Final = [zigzag(i) for i in range(1 << 14)]
 # Below this many messages one-by-one decoding is faster than setting up a block (measured: 30 samples of telemetry).
 _FEW: Final = 32
+# Size of the pieces of a block that holds bad messages. Not halves of halves: the native reader panics on some bad bytes, which is
+# caught but leaves lines on stderr each time, and two attempts for each bad message are enough.
+_PIECE: Final = 512
 Index = npt.NDArray[np.int64]
 Poisons = list[tuple[int, Poison]]
 
@@ -77,22 +81,48 @@ def _numbers(n: int) -> list[bytes]:
 @lru_cache(maxsize=256)
 def _numbered(avsc: str) -> str:
     """The schema of a whole message between its header and its number."""
-    return extended(plain(avsc), ((_NUMBER, "long"),), first=((_HEAD, HEADER_BYTES),))
+    return extended(wide(avsc), ((_NUMBER, "long"),), first=((_HEAD, HEADER_BYTES),))
+
+
+@lru_cache(maxsize=256)
+def _narrowing(avsc: str) -> tuple[pl.Expr, ...]:
+    """From columns of the wide form back to those of the schema; fails on numbers that the schema's types do not have."""
+    done = []
+    for f in json.loads(plain(avsc))["fields"]:
+        kind = f["type"]
+        if kind == "boolean":
+            # 0 and 1 are the longs 0 and -1 in Avro's zigzag; anything else has no place in the list.
+            done.append(pl.col(f["name"]).replace_strict([0, -1], [False, True], return_dtype=pl.Boolean))
+        elif _holds(kind, "int"):
+            done.append(pl.col(f["name"]).cast(pl.List(pl.Int32) if isinstance(kind, dict) else pl.Int32, strict=True))
+    return tuple(done)
+
+
+def _holds(kind: object, what: str) -> bool:
+    return (
+        kind == what or (isinstance(kind, dict) and kind["items"] == what) or (isinstance(kind, list) and what in kind)
+    )
+
+
+@lru_cache(maxsize=256)
+def _has_union(avsc: str) -> bool:
+    return any(isinstance(f["type"], list) for f in json.loads(plain(avsc))["fields"])
 
 
 def _read(values: Sequence[bytes], writer: Writer) -> pl.DataFrame | None:
-    """All messages as the writer's columns, or None when any of them is bad or has another header than the first."""
+    """All messages as the writer's columns, or None when any of them is bad."""
     n = len(values)
+    parts = chain.from_iterable(zip(values, _numbers(n), strict=True))
     try:
-        parts = chain.from_iterable(zip(values, _numbers(n), strict=True))
         frame = pl.read_avro(io.BytesIO(frame_bodies(parts, _numbered(writer.avsc), count=n)))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OverflowError, ValueError, TypeError):
+        if len(frame) != n or not np.array_equal(frame[_NUMBER].to_numpy(), np.arange(n)):
+            return None
+        if _has_union(writer.avsc):  # the native reader takes any branch it does not know for the second
+            for value in values:
+                read_body(value[HEADER_BYTES:], writer)
+        return frame.drop(_HEAD, _NUMBER).with_columns(_narrowing(writer.avsc))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, OverflowError, ValueError, Poison):
         return None
-    if len(frame) != n or not np.array_equal(frame[_NUMBER].to_numpy(), np.arange(n)):
-        return None
-    if not frame.select((pl.col(_HEAD) == values[0][:HEADER_BYTES]).all()).item():
-        return None
-    return frame.drop(_HEAD, _NUMBER)
 
 
 def _rewritten(value: bytes, writer: Writer) -> bytes:
@@ -106,16 +136,10 @@ def _rewritten(value: bytes, writer: Writer) -> bytes:
 def _salvage(block: Block, group: _Group, poison: Poisons) -> list[tuple[Sequence[int], pl.DataFrame]]:
     """What can be read of a group that does not read as a whole, in order; the rest goes to `poison`."""
     found: list[tuple[Sequence[int], pl.DataFrame]] = []
-    waiting = [(0, len(group.values))]
-    while waiting:
-        low, high = waiting.pop()
-        values, places = group.values[low:high], group.places[low:high]
-        # A whole group was tried before it came here.
-        frame = None if (low, high) == (0, len(group.values)) else _read(values, group.writer)
-        if frame is None and high - low > _FEW:
-            middle = (low + high) // 2
-            waiting += [(middle, high), (low, middle)]
-            continue
+    for low in range(0, len(group.values), _PIECE):
+        values, places = group.values[low : low + _PIECE], group.places[low : low + _PIECE]
+        # A small group was tried before it came here.
+        frame = _read(values, group.writer) if len(group.values) > _PIECE else None
         if frame is None:
             places, rows = _one_by_one(block, _Group(group.writer, group.reader, places, values), poison)
             if not rows:
@@ -174,23 +198,16 @@ def _groups(block: Block, ids: SchemaIds, poison: Poisons) -> list[_Group]:
     return groups
 
 
-def _whole(block: Block, ids: SchemaIds) -> tuple[_Group, pl.DataFrame] | None:
-    """A block of good messages of one header, the usual case, without looking at each; None when it is something else."""
+def _whole(block: Block, ids: SchemaIds) -> _Group | None:
+    """The block as one group, the usual case, without sorting; None when its headers differ or are wrong."""
+    values = block.values
+    head = values[0][:HEADER_BYTES] if values[0] is not None else b""
+    if len(head) < HEADER_BYTES or not all([v is not None and v[:HEADER_BYTES] == head for v in values]):  # noqa: C419
+        return None
     try:
-        writer = _writer(block, 0, ids)
-        group = _group(block, range(len(block)), writer, ids)
+        return _group(block, range(len(block)), _writer(block, 0, ids), ids)
     except Poison:
         return None
-    frame = _read(group.values, writer)
-    return None if frame is None else (group, frame)
-
-
-def _one_record(block: Block) -> bool:
-    """Whether it is worth trying the block as a whole: a cheap look at a few of its messages."""
-    values = block.values
-    last = len(values) - 1
-    heads = {(values[i] or b"")[:HEADER_BYTES] for i in (0, last // 3, last // 2, last)}
-    return len(heads) == 1
 
 
 def decode_columns(block: Block, ids: SchemaIds = PACKAGED) -> tuple[list[Columns], Poisons]:
@@ -201,15 +218,13 @@ def decode_columns(block: Block, ids: SchemaIds = PACKAGED) -> tuple[list[Column
     poison: Poisons = []
     if not len(block):
         return [], poison
-    whole = _whole(block, ids) if _one_record(block) else None
-    if whole is not None:
-        return [_columns(whole[0], whole[0].places, whole[1])], poison
+    whole = _whole(block, ids)
     found = []
-    for group in _groups(block, ids, poison):
+    for group in [whole] if whole is not None else _groups(block, ids, poison):
         frame = _read(group.values, group.writer)
         parts = [(group.places, frame)] if frame is not None else _salvage(block, group, poison)
         if parts:
-            places = list(chain.from_iterable(p for p, _ in parts))
+            places = parts[0][0] if len(parts) == 1 else list(chain.from_iterable(p for p, _ in parts))
             found.append(_columns(group, places, pl.concat([f for _, f in parts]) if len(parts) > 1 else parts[0][1]))
     poison.sort(key=itemgetter(0))
     return found, poison

@@ -75,3 +75,22 @@ def without_docs(schema: object) -> object:
 def plain(avsc: str) -> str:
     """`without_docs` on text."""
     return json.dumps(without_docs(json.loads(avsc)))
+
+
+def _widened(kind: object) -> object:
+    if isinstance(kind, list):
+        return [_widened(k) for k in kind]
+    if isinstance(kind, Mapping):
+        return {**kind, "items": _widened(kind["items"])}
+    return "long" if kind in ("int", "boolean") else kind
+
+
+@lru_cache(maxsize=256)
+def wide(avsc: str) -> str:
+    """`plain`, with ints and booleans as longs: readers cut numbers that do not fit silently, so they are read wide and checked.
+
+    An int has the same bytes as a long; a boolean's 0 and 1 are the longs 0 and -1, and no other byte is.
+    """
+    schema = json.loads(plain(avsc))
+    schema["fields"] = [{**f, "type": _widened(f["type"])} for f in schema["fields"]]
+    return json.dumps(schema)

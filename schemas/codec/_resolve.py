@@ -28,16 +28,17 @@ class Resolution:
     dtypes: Mapping[str, pl.DataType]
     arrays: tuple[int, ...]
     ints: tuple[int, ...]
+    booleans: tuple[int, ...]
 
     def row_values(self, decoded: Mapping[str, object]) -> list[object]:
-        """Values in today's order, arrays as tuples. Raises `ValueError` for an int beyond 32 bits (fastavro lets it pass)."""
+        """Values of the wide form in today's order, as rows hold them. Raises `ValueError` for what a type does not have."""
         values = list(decoded.values()) if self.same else [decoded.get(f, self.defaults.get(f)) for f in self.fields]
+        for i in self.booleans:
+            values[i] = _boolean(values[i], self.fields[i])
+        for i in self.ints:
+            _check_int(values[i], self.fields[i])
         for i in self.arrays:
             values[i] = tuple(cast(list[object], values[i]))
-        for i in self.ints:
-            number = values[i]
-            if number is not None and not _INT_MIN <= cast(int, number) <= _INT_MAX:
-                raise ValueError(f"{self.fields[i]} is beyond 32 bits")
         return values
 
     def frame(self, written: pl.DataFrame) -> pl.DataFrame:
@@ -60,8 +61,25 @@ def _bare(kind: object) -> object:
     return kind["type"] if isinstance(kind, Mapping) and "logicalType" in kind else kind
 
 
+def _boolean(value: object, field: str) -> bool:
+    """0 and 1 are 0 and -1 in the wide form; a default is a bool already."""
+    if value is not True and value not in (0, -1):
+        raise ValueError(f"{field} is neither true nor false")
+    return bool(value)
+
+
+def _check_int(value: object, field: str) -> None:
+    for number in cast(list[int | None], value if isinstance(value, list) else [value]):
+        if number is not None and not _INT_MIN <= number <= _INT_MAX:
+            raise ValueError(f"{field} is beyond 32 bits")
+
+
 def _is_int(kind: object) -> bool:
-    return kind == "int" or (isinstance(kind, list) and "int" in kind)
+    return (
+        kind == "int"
+        or (isinstance(kind, list) and "int" in kind)
+        or (isinstance(kind, Mapping) and kind.get("items") == "int")
+    )
 
 
 def _is_array(kind: object) -> bool:
@@ -111,4 +129,5 @@ def resolution(writer: str, reader: str) -> Resolution:
         dtypes={f["name"]: _dtype(f["type"]) for f in missing},
         arrays=tuple(i for i, f in enumerate(fields) if _is_array(_bare(f["type"]))),
         ints=tuple(i for i, f in enumerate(fields) if _is_int(_bare(f["type"]))),
+        booleans=tuple(i for i, f in enumerate(fields) if _bare(f["type"]) == "boolean"),
     )

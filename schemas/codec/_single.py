@@ -10,7 +10,7 @@ from typing import Final, cast
 import fastavro
 
 from schemas.codec._compiled import compile_encoder
-from schemas.codec._frame import plain
+from schemas.codec._frame import wide
 from schemas.codec._ids import PACKAGED, SchemaIds, Writer
 from schemas.codec._resolve import resolution
 from schemas.errors import Poison, Where
@@ -26,8 +26,8 @@ _BAD_BYTES: Final = (
 
 @lru_cache(maxsize=256)
 def parsed(avsc: str) -> dict[str, object]:
-    """fastavro's form of a schema, times as plain integers."""
-    return cast(dict[str, object], fastavro.parse_schema(json.loads(plain(avsc))))
+    """fastavro's form of the wide schema."""
+    return cast(dict[str, object], fastavro.parse_schema(json.loads(wide(avsc))))
 
 
 def header(schema_id: int) -> bytes:
@@ -77,7 +77,7 @@ def check_header(value: bytes | None, where: Where | None = None) -> int:
 
 
 def read_body(body: bytes, writer: Writer, where: Where | None = None) -> Mapping[str, object]:
-    """A body's fields as the writer named them. Raises `Poison` when bytes are missing, left over or of a wrong form."""
+    """A body's fields in the wide form of the writer's schema. Raises `Poison` when bytes are missing, left over or of a wrong form."""
     stream = io.BytesIO(body)
     try:
         decoded = fastavro.schemaless_reader(stream, parsed(writer.avsc), None)
