@@ -139,8 +139,8 @@ def play(scenario: Scenario) -> tuple[str, list[LedgerEntry]]:
             if event.row is not None:
                 try:
                     write(accept(state, event.row, "", now))
-                except Poison as e:
-                    lines.append(f"    poison {e.code}: {e.reason}")
+                except Poison as poison:
+                    lines.append(f"    poison {poison.code}: {poison.reason}")
         write(decide(state, now, scenario.config))
         state = restore(snapshot(state))
     replayed = State.empty(DOMAIN)

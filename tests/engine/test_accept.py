@@ -24,9 +24,8 @@ DAY_MS = 86_400_000
 YEAR_2087_MS = 3_692_217_600_000
 
 
-def link(**values: object) -> LinkChanged:
-    row = LinkChanged("a-b", NOW, DOMAIN, "a", "b", 100.0, 10.0, 0.02, "up", 5.0, 10.0, "registered", 0)
-    return row._replace(**values)
+LINK = LinkChanged("a-b", NOW, DOMAIN, "a", "b", 100.0, 10.0, 0.02, "up", 5.0, 10.0, "registered", 0)
+link = LINK._replace
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.records import JobPending, JobPlaced, NodeChanged
+from schemas.records import JobAccepted, JobPending, JobPlaced, NodeChanged
 from streams.engine import State, _decide, accept, decide
 from streams.engine import inspect as look
 from streams.engine._place import Fit, NoFit, find
@@ -41,15 +41,15 @@ def a_map(rows: list[NodeChanged]) -> tuple[State, Books]:
 
 def brute_fits(books: Books, request: Request) -> bool:
     """Any set of nodes, inside one place of the level or a narrower one, tried by hand: does the gang fit in it?"""
-    ask = job("x")._replace(**request._asdict())
+    (ask,) = accept(State.empty(DOMAIN), job("x")._replace(**request._asdict()), "", NOW)
+    assert isinstance(ask, JobAccepted)
     names = list(books.nodes)
     upto = LEVELS[: LEVELS.index(request.adjacency or "domain") + 1]
     for size in range(1, len(names) + 1):
         for some in combinations(names, size):
-            if any(len({books.place(n, level) for n in some}) == 1 for level in upto):
-                accepted = accept(State.empty(DOMAIN), ask, "", NOW)[0]
-                if sum(books.room(n, accepted) for n in some) >= request.members:  # type: ignore[arg-type]
-                    return True
+            in_one_place = any(len({books.place(n, level) for n in some}) == 1 for level in upto)
+            if in_one_place and sum(books.room(n, ask) for n in some) >= request.members:
+                return True
     return False
 
 
