@@ -4,9 +4,14 @@ Shared by all sources and printed by `lockstep import`. A source never stops at 
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from schemas.records import JobSubmitted, NodeRegistered
+
+
+INT64_MAX: Final = (1 << 63) - 1
+# Fields that are narrower than 64 bits in their schema, or bounded by the engine.
+_MOST: Final = {"cards": 63, "cards_milli": 63_000, "members": 100_000, "priority": (1 << 31) - 1}
 
 
 class Remark(NamedTuple):
@@ -36,6 +41,16 @@ class Found:
     nodes: list[NodeRegistered] = field(default_factory=list)
     jobs: list[JobSubmitted] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
+
+    def take(self, row: NodeRegistered | JobSubmitted) -> None:
+        """The item is taken. Raises `Unusable` when one of its numbers is larger than its field."""
+        for name, value in zip(row._fields, row, strict=True):
+            if isinstance(value, int) and abs(value) > _MOST.get(name, INT64_MAX):
+                raise Unusable(f"{name} would be {value}; at most {_MOST.get(name, INT64_MAX)} can be")
+        if isinstance(row, NodeRegistered):
+            self.nodes.append(row)
+        else:
+            self.jobs.append(row)
 
     def unusable(self, where: str, reason: str) -> None:
         """The item is left out."""

@@ -82,12 +82,12 @@ def read(documents: Sequence[object], setting: Setting, name: str) -> Found:
             found.unusable(where, str(e))
     for where, o in nodes:
         try:
-            found.nodes.append(node(o, slices, setting, found, where))
+            found.take(node(o, slices, setting, found, where))
         except Unusable as e:
             found.unusable(where, str(e))
     for name_of, where in slices.left():
         try:
-            found.nodes.append(bare_node(name_of, slices, setting, found, where))
+            found.take(bare_node(name_of, slices, setting, found, where))
         except Unusable as e:
             found.unusable(where, str(e))
     for (namespace, gang), members in groups.items():
@@ -185,7 +185,7 @@ def _pod(o: Object, claims: Claims, setting: Setting, found: Found, where: str) 
     if phase == "Running":
         found.note(where, "runs under Kubernetes now; it is submitted as new work")
     parts = [Part(1, spec, obj(meta.get("annotations"), "annotations"))]
-    found.jobs.append(_job(meta, parts, claims, setting, "", _limit_ms(spec)))
+    found.take(_job(meta, parts, claims, setting, "", _limit_ms(spec)))
 
 
 def _gang_of_pods(
@@ -202,7 +202,7 @@ def _gang_of_pods(
     if not parts:
         raise Unusable(f"all pods of gang {gang} are over")
     meta = {**metas[0], "name": gang}
-    found.jobs.append(_job(meta, parts, claims, setting, queue, _limit_ms(parts[0].spec)))
+    found.take(_job(meta, parts, claims, setting, queue, _limit_ms(parts[0].spec)))
 
 
 def _gang_object(kind: str, o: Object, claims: Claims, setting: Setting, found: Found, where: str) -> None:
@@ -216,7 +216,7 @@ def _gang_object(kind: str, o: Object, claims: Claims, setting: Setting, found: 
     if kind == "Job" and _count(spec, "completions", 1) > parts[0].members:
         found.note(where, f"completions {spec['completions']} is left out: one gang of {parts[0].members} is submitted")
     limit = _limit_ms(spec) or _limit_ms(parts[0].spec)
-    found.jobs.append(_job(meta, parts, claims, setting, str(spec.get("queue") or ""), limit))
+    found.take(_job(meta, parts, claims, setting, str(spec.get("queue") or ""), limit))
 
 
 def _over(status: Object) -> str:

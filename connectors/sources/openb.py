@@ -69,9 +69,9 @@ def read(text: str, setting: Setting, name: str) -> Found:
         where = f"{name}:{number}"
         try:
             if pods:
-                found.jobs.append(_job(row, setting))
+                found.take(_job(row, setting))
             else:
-                found.nodes.append(_node(row, setting))
+                found.take(_node(row, setting))
         except Unusable as e:
             found.unusable(where, str(e))
     return found

@@ -76,14 +76,15 @@ def read_text(text: str, setting: Setting, name: str) -> Found:
 
 def _node(item: Item, setting: Setting, found: Found) -> None:
     try:
-        found.nodes.append(node(item, setting, found))
+        found.take(node(item, setting, found))
     except Unusable as e:
         found.unusable(item.called("name", "node"), str(e))
 
 
 def _job(item: Item, setting: Setting, found: Found) -> None:
     try:
-        found.jobs += job(item, setting, found)
+        for row in job(item, setting, found):
+            found.take(row)
     except Unusable as e:
         found.unusable(item.called("job_id", "job"), str(e))
 

@@ -1,0 +1,169 @@
+"""`lockstep import slurm|kubernetes|openb FILE`: nodes and jobs of other schedulers, as events. Wired in by `infra.cli`.
+
+Parses, shows, and appends to the log; what the file means is the sources' work (`connectors.sources`).
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from connectors.log.embedded import EmbeddedLog
+from connectors.sources.found import Found, Remark, Setting
+from connectors.sources.importing import Tool, read_file
+from schemas.codec import encode
+from schemas.errors import LockstepError, Refused
+from schemas.log import Log
+from schemas.messages import Record
+from schemas.topics import TOPICS
+
+app = typer.Typer(no_args_is_help=True, help="Take over nodes and jobs from another scheduler.")
+FLUSH_MS = 30_000
+# Rows and remarks shown one by one; the rest is counted.
+SHOWN = 10
+
+File = Annotated[Path, typer.Argument(help="What the other scheduler's command printed; - for standard input.")]
+Data = Annotated[Path, typer.Option("--data", envvar="LOCKSTEP_DATA", help="Lockstep's data folder.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken over.")]
+Json = Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")]
+Site = Annotated[str, typer.Option(help="Site of the nodes, where the file does not say.")]
+Domain = Annotated[str, typer.Option(help="Scheduling domain.")]
+Ended = Annotated[bool, typer.Option("--ended", help="Take work that is over, too.")]
+HERE = Path("lockstep-data")
+
+
+@app.command()
+def slurm(
+    file: File, data: Data = HERE, dry_run: DryRun = False, as_json: Json = False, site: Site = "", domain: Domain = "default", ended: Ended = False
+) -> None:  # fmt: skip
+    """sinfo/squeue --json, slurmrestd, scontrol show node|job, sacct --parsable2."""
+    _take("slurm", file, data, domain, site, dry_run=dry_run, as_json=as_json, ended=ended)
+
+
+@app.command()
+def kubernetes(
+    file: File, data: Data = HERE, dry_run: DryRun = False, as_json: Json = False, site: Site = "", domain: Domain = "default", ended: Ended = False
+) -> None:  # fmt: skip
+    """kubectl get … -o json|yaml, and manifests: Nodes, Pods, Jobs, gangs, Volcano, JobSet, PyTorchJob, DRA."""
+    _take("kubernetes", file, data, domain, site, dry_run=dry_run, as_json=as_json, ended=ended)
+
+
+@app.command()
+def openb(
+    file: File, data: Data = HERE, dry_run: DryRun = False, as_json: Json = False, site: Site = "", domain: Domain = "default", ended: Ended = False
+) -> None:  # fmt: skip
+    """The openb trace's node list or pod list (CSV, also gzip)."""
+    _take("openb", file, data, domain, site, dry_run=dry_run, as_json=as_json, ended=ended)
+
+
+def _take(
+    tool: Tool, file: Path, data: Path, domain: str, site: str, *, dry_run: bool, as_json: bool, ended: bool
+) -> None:
+    """Exit codes: 0 everything was taken, 1 the log failed, 2 nothing could be taken, 3 some items were left out."""
+    console = Console(stderr=as_json)
+    setting = Setting(domain, time.time_ns() // 1_000_000, site, ended)
+    try:
+        found = _read(tool, file, setting)
+        if not dry_run and (found.nodes or found.jobs):
+            log = _open_log(data)
+            try:
+                send(log, found)
+            finally:
+                log.close()
+    except Refused as e:
+        console.print(f"[red]{e}[/red]", highlight=False)
+        raise typer.Exit(2) from e
+    except LockstepError as e:
+        console.print(f"[red]The log did not take it: {e}[/red]", highlight=False)
+        raise typer.Exit(1) from e
+    left_out = [r for r in found.remarks if not r.used]
+    if as_json:
+        typer.echo(json.dumps(as_object(found, dry_run=dry_run)))
+    else:
+        _show(console, found, dry_run=dry_run)
+    if not (found.nodes or found.jobs):
+        raise typer.Exit(2)
+    if left_out:
+        raise typer.Exit(3)
+
+
+def _read(tool: Tool, file: Path, setting: Setting) -> Found:
+    if str(file) != "-":
+        return read_file(tool, file, setting)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "standard input"
+        path.write_bytes(sys.stdin.buffer.read())
+        return read_file(tool, path, setting)
+
+
+def _open_log(data: Path) -> Log:
+    log = EmbeddedLog(data)
+    log.provision(TOPICS, dry_run=False)
+    return log
+
+
+def send(log: Log, found: Found) -> None:
+    """Append what was found: nodes first, so that the jobs find them."""
+    appender = log.appender("import")
+    for node in found.nodes:
+        appender.send(Record("resources", node.node.encode(), encode(node)))
+    for job in found.jobs:
+        appender.send(Record("jobs", job.job.encode(), encode(job)))
+    appender.flush(FLUSH_MS)
+    appender.close(FLUSH_MS)
+
+
+def as_object(found: Found, *, dry_run: bool) -> dict[str, object]:
+    """The outcome for programs."""
+    return {
+        "format": found.format,
+        "sent": not dry_run and bool(found.nodes or found.jobs),
+        "nodes": [n._asdict() for n in found.nodes],
+        "jobs": [j._asdict() for j in found.jobs],
+        "remarks": [r._asdict() for r in found.remarks],
+    }
+
+
+def _show(console: Console, found: Found, *, dry_run: bool) -> None:
+    if found.nodes:
+        table = Table("node", "site", "cards", "model", "cores", "memory GiB", "state", box=SIMPLE)
+        for n in found.nodes[:SHOWN]:
+            memory = f"{n.memory_bytes / (1 << 30):,.0f}"
+            table.add_row(n.node, n.site, str(n.cards), n.card_model, f"{n.cpu_milli / 1000:g}", memory, n.admin_state)
+        console.print(table)
+    if found.jobs:
+        table = Table("job", "user", "queue", "members", "cards each", "models", "cores each", "GiB each", box=SIMPLE)
+        for j in found.jobs[:SHOWN]:
+            # Of several models the last is the family that was asked for.
+            models = j.card_models[-1] if j.card_models else "any"
+            table.add_row(
+                j.job, j.user, j.queue, str(j.members), f"{j.cards_milli / 1000:g}", models,
+                f"{j.cpu_milli / 1000:g}", f"{j.memory_bytes / (1 << 30):,.1f}",
+            )  # fmt: skip
+        console.print(table)
+    rest = max(0, len(found.nodes) - SHOWN) + max(0, len(found.jobs) - SHOWN)
+    if rest:
+        console.print(f"… and {rest:,} more")
+    _show_remarks(console, [r for r in found.remarks if not r.used], "left out", "yellow")
+    _show_remarks(console, [r for r in found.remarks if r.used], "taken, but", "dim")
+    verb = "would be taken" if dry_run else "taken"
+    console.print(f"{found.format}: {len(found.nodes):,} nodes and {len(found.jobs):,} jobs {verb}.", highlight=False)
+
+
+def _show_remarks(console: Console, remarks: list[Remark], word: str, style: str) -> None:
+    """One line for each; what is said of many items is said once, with where it began."""
+    count = Counter(r.reason for r in remarks)
+    first = {r.reason: r.where for r in reversed(remarks)}
+    for reason, n in list(count.items())[:SHOWN]:
+        also = f" (and {n - 1:,} more)" if n > 1 else ""
+        console.print(f"{word}: {first[reason]}{also}: {reason}", style=style, highlight=False, markup=False)
+    if len(count) > SHOWN:
+        console.print(f"… and {len(count) - SHOWN:,} other reasons; --json has them all", style=style)
