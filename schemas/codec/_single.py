@@ -90,8 +90,21 @@ def read_body(body: bytes, writer: Writer, where: Where | None = None) -> Mappin
 
 
 def _bad_body(writer: Writer, e: BaseException, where: Where | None) -> Poison:
-    what = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
-    return Poison("bad_body", f"the body is not a {writer.record.__name__} version {writer.version} ({what})", where)
+    # The reader's own words name objects in memory; the same bytes must give the same reason every time.
+    match e:
+        case EOFError() | StopIteration() | struct.error():
+            what = "it ends too early"
+        case UnicodeDecodeError():
+            what = "text in it is not UTF-8"
+        case IndexError():
+            what = "it names a branch of a union that does not exist"
+        case MemoryError() | OverflowError():
+            what = "a length in it is impossible"
+        case ValueError() if "<" not in str(e):
+            what = str(e)
+        case _:
+            what = type(e).__name__
+    return Poison("bad_body", f"the body is not a {writer.record.__name__} version {writer.version}: {what}", where)
 
 
 def decode_body(body: bytes, writer: Writer, reader: str, where: Where | None = None) -> Row:
