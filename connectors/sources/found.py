@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from schemas.records import JobSubmitted, NodeRegistered
 
-
 INT64_MAX: Final = (1 << 63) - 1
 # Fields that are narrower than 64 bits in their schema, or bounded by the engine.
 _MOST: Final = {"cards": 63, "cards_milli": 63_000, "members": 100_000, "priority": (1 << 31) - 1}
