@@ -69,7 +69,7 @@ class _Day:
         entries = decide(self.state, self.now)
         placed = [e for e in entries if isinstance(e, JobPlaced)]
         self._running += placed
-        over = [self._running.popleft() for _ in range(len(self._running) - 2_000)]
+        over = [self._running.popleft() for _ in range(len(self._running) - 1_000)]
         found += entries + self._tell(placed, "started") + self._tell(over, "finished")
         # Everybody ends, and what waited is placed only in the next second: nothing is free before its release.
         return found + decide(self.state, self.now) + self._tell(over, "released")

@@ -26,8 +26,9 @@ from schemas.records import (
     LedgerEntry,
 )
 from streams.engine._evolve import ACTIVE, evolve
+from streams.engine._line import Key
 from streams.engine._place import Fit, NoFit, find
-from streams.engine._state import EngineConfig, Job, Key, Request, State
+from streams.engine._state import EngineConfig, Job, Request, State
 
 DEFAULT: Final = EngineConfig()
 # When a kind's reason code changes, its first jobs in line are told; the others read it from their kind (`inspect`).
@@ -173,7 +174,7 @@ def _some(nodes: list[str]) -> str:
 def _place_line(state: State, at: int, config: EngineConfig, propose: Propose) -> dict[Request, NoFit]:
     """Place all that fits. Returns why the kinds that were tried and still wait do not fit."""
     kinds = state.line if state.stale else {state.jobs[name].request: None for name in state.unexplained}
-    heads: list[tuple[Key, Request]] = [(state.line[request][0], request) for request in kinds]
+    heads: list[tuple[Key, Request]] = [(state.line[request].first(), request) for request in kinds]
     heapq.heapify(heads)
     why: dict[Request, NoFit] = {}
     while heads:
@@ -184,9 +185,9 @@ def _place_line(state: State, at: int, config: EngineConfig, propose: Propose) -
             heapq.heappop(heads)
             continue
         _place(state, at, config, propose, key[-1], found)
-        keys = state.line.get(request)
-        if keys:
-            heapq.heapreplace(heads, (keys[0], request))
+        kind = state.line.get(request)
+        if kind is not None:
+            heapq.heapreplace(heads, (kind.first(), request))
         else:
             heapq.heappop(heads)
     return why
@@ -224,7 +225,7 @@ def _place(state: State, at: int, config: EngineConfig, propose: Propose, name: 
 def _explain(state: State, at: int, why: dict[Request, NoFit], propose: Propose) -> None:
     changed = [r for r, no in why.items() if r in state.told and state.told[r][0] != no.code]
     for request in changed:
-        for *_, name in state.line[request][:TELL_FIRST]:
+        for *_, name in state.line[request].head(TELL_FIRST):
             if name not in state.unexplained:
                 _tell(state, at, propose, name, why[request])
     for name in list(state.unexplained):

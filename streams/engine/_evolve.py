@@ -5,7 +5,6 @@ dictionary and array updates, never a scan. What `decide` must look at next is w
 replayed from its ledger decides exactly as the one that lived through it.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -27,6 +26,7 @@ from schemas.records import (
     NodeRecorded,
     ReceiptRecorded,
 )
+from streams.engine._line import Line
 from streams.engine._state import KEEP_ENDED, Holding, Job, State, request_of
 
 ACTIVE: Final = ("placed", "running")
@@ -108,21 +108,20 @@ def _job_accepted(state: State, e: JobAccepted) -> None:
 
 def _enqueue(state: State, name: str, job: Job) -> None:
     key = job.key
-    insort(state.order, key)
-    keys = state.line.get(job.request)
-    if keys is None:
-        state.line[job.request] = [key]
-    else:
-        insort(keys, key)
+    state.order.add(key)
+    kind = state.line.get(job.request)
+    if kind is None:
+        kind = state.line[job.request] = Line()
+    kind.add(key)
     state.unexplained[name] = None
 
 
 def _dequeue(state: State, name: str, job: Job) -> None:
     key = job.key
-    del state.order[bisect_left(state.order, key)]
-    keys = state.line[job.request]
-    del keys[bisect_left(keys, key)]
-    if not keys:
+    state.order.remove(key)
+    kind = state.line[job.request]
+    kind.remove(key)
+    if not kind:
         del state.line[job.request]
         state.told.pop(job.request, None)
         state.memo.pop(job.request, None)

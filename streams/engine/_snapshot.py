@@ -13,6 +13,7 @@ from typing import Final
 
 from schemas.errors import Corrupted
 from schemas.records import JobAccepted, LinkRecorded, NodeRecorded
+from streams.engine._line import Key, Line
 from streams.engine._state import Holding, Job, Request, State, Timers, request_of
 
 FORMAT: Final = 1
@@ -80,11 +81,11 @@ def restore(data: bytes) -> State:
         for name, value in zip(_JOB_FIELDS, values, strict=True):
             setattr(job, name, tuple(value) if name in ("nodes", "members_on_node") else value)
         state.jobs[ask.job] = job
-        if job.phase == "pending":
-            state.order.append(job.key)
-    state.order.sort()
+    state.order = Line(job.key for job in state.jobs.values() if job.phase == "pending")
+    kinds: dict[Request, list[Key]] = {}
     for key in state.order:
-        state.line.setdefault(state.jobs[key[-1]].request, []).append(key)
+        kinds.setdefault(state.jobs[key[-1]].request, []).append(key)
+    state.line = {kind: Line(keys) for kind, keys in kinds.items()}
     state.ended = dict.fromkeys(d["ended"])
     for node_name, held in d["holdings"]:
         state.holdings[node_name] = {(job, attempt): Holding(*rest) for job, attempt, *rest in held}

@@ -4,7 +4,6 @@ Everything here follows from the ledger alone. Arrays are derived from `descript
 anew (`settle`) when the set of nodes or their places changed, and patched in place otherwise. Changed only by `evolve`.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.records import JobAccepted, LinkRecorded, NodeRecorded
+from streams.engine._line import Key, Line
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
-# A job's place in the line: priority downwards, time of submission, seq of its acceptance; and its name.
-Key = tuple[int, int, int, str]
 
 # Places from the widest to the narrowest; a node is the narrowest.
 LEVELS: Final = ("region", "city", "site", "data_centre", "row", "rack", "node")
@@ -359,8 +357,8 @@ class State:
         self.stale = False
         # Derived, never in a snapshot:
         # the line: all waiting jobs in order, and the same by kind of request;
-        self.order: list[Key] = []
-        self.line: dict[Request, list[Key]] = {}
+        self.order = Line()
+        self.line: dict[Request, Line] = {}
         # node arrays, and whether they must be laid out anew;
         self.nodes = Nodes()
         self.nodes_dirty = False
@@ -382,4 +380,4 @@ class State:
 
     def position(self, job: Job) -> int:
         """Place of a waiting job in the whole line, from 1."""
-        return bisect_left(self.order, job.key) + 1
+        return self.order.position(job.key) + 1
