@@ -60,21 +60,22 @@ def extended(avsc: str, last: tuple[tuple[str, str], ...], first: tuple[tuple[st
     return json.dumps(schema)
 
 
-def without_docs(schema: object) -> object:
-    """The schema without `doc` and without logical types: same bytes, plain integers for times."""
+def bare(schema: object) -> object:
+    """The schema of the same bytes for readers: without `doc`, without defaults (which readers of containers ignore, and polars trips
+    over), and with plain integers for times."""
     if isinstance(schema, Mapping):
         if "logicalType" in schema:
             return schema["type"]
-        return {k: without_docs(v) for k, v in schema.items() if k != "doc"}
-    if isinstance(schema, Iterable) and not isinstance(schema, str):
-        return [without_docs(s) for s in schema]
+        return {k: bare(v) for k, v in schema.items() if k not in {"doc", "default"}}
+    if isinstance(schema, list):
+        return [bare(s) for s in schema]
     return schema
 
 
 @lru_cache(maxsize=256)
 def plain(avsc: str) -> str:
-    """`without_docs` on text."""
-    return json.dumps(without_docs(json.loads(avsc)))
+    """`bare` on text."""
+    return json.dumps(bare(json.loads(avsc)))
 
 
 def _widened(kind: object) -> object:

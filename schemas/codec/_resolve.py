@@ -69,7 +69,7 @@ def _boolean(value: object, field: str) -> bool:
 
 
 def _check_int(value: object, field: str) -> None:
-    for number in cast(list[int | None], value if isinstance(value, list) else [value]):
+    for number in cast(list[int | None], value if isinstance(value, list | tuple) else [value]):
         if number is not None and not _INT_MIN <= number <= _INT_MAX:
             raise ValueError(f"{field} is beyond 32 bits")
 
