@@ -3,8 +3,9 @@
 Called by `streams.decide` for each new entry, in order, after it was evolved. Changes nothing.
 """
 
+from collections.abc import Sequence
+
 from schemas.records import Command, JobCancelRequested, JobEnded, JobInterrupted, JobPlaced, LedgerEntry
-from streams.engine._evolve import ACTIVE
 from streams.engine._state import State
 
 
@@ -24,7 +25,8 @@ def commands(state: State, entry: LedgerEntry) -> list[Command]:
         ]  # fmt: skip
     if isinstance(entry, JobCancelRequested):
         job = state.jobs[entry.job]
-        return _to_holders(state, entry, "stop", job.attempt, list(job.nodes)) if job.phase in ACTIVE else []
+        # A waiting job has no nodes.
+        return _to_holders(state, entry, "stop", job.attempt, job.nodes)
     if isinstance(entry, JobEnded) or (isinstance(entry, JobInterrupted) and entry.requeued):
         # An interruption that is not requeued is followed by the job's end, which asks.
         awaited = state.releasing.get((entry.job, entry.attempt), (0, []))[1]
@@ -33,7 +35,7 @@ def commands(state: State, entry: LedgerEntry) -> list[Command]:
 
 
 def _to_holders(
-    state: State, entry: JobCancelRequested | JobEnded | JobInterrupted, kind: str, attempt: int, nodes: list[str]
+    state: State, entry: JobCancelRequested | JobEnded | JobInterrupted, kind: str, attempt: int, nodes: Sequence[str]
 ) -> list[Command]:
     """One command for each of these nodes that still holds something of the attempt."""
     key = (entry.job, attempt)

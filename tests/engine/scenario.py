@@ -120,8 +120,8 @@ def _value(name: str, text: str) -> str | int | float | tuple[str, ...]:
     return text
 
 
-def play(scenario: Scenario) -> tuple[str, list[LedgerEntry]]:
-    """The ledger as text. At every step the state is also restored from its snapshot, and goes on from there."""
+def play(scenario: Scenario, *, restarts: bool = False) -> tuple[str, list[LedgerEntry]]:
+    """The ledger as text. `restarts`: after every batch the state is thrown away and restored from its snapshot."""
     state = State.empty(DOMAIN)
     lines: list[str] = []
     ledger: list[LedgerEntry] = []
@@ -142,7 +142,8 @@ def play(scenario: Scenario) -> tuple[str, list[LedgerEntry]]:
                 except Poison as poison:
                     lines.append(f"    poison {poison.code}: {poison.reason}")
         write(decide(state, now, scenario.config))
-        state = restore(snapshot(state))
+        if restarts:
+            state = restore(snapshot(state))
     replayed = State.empty(DOMAIN)
     for e in ledger:
         evolve(replayed, e)

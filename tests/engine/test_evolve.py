@@ -62,6 +62,23 @@ def test_ended_jobs_are_kept_up_to_a_bound_but_never_while_a_node_may_hold_their
     assert list(state.jobs) == ["j9", "j10", "j11"]
 
 
+def test_a_removed_node_holds_nothing_and_lets_go_of_old_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.engine._evolve.KEEP_ENDED", 1)
+    state = State.empty(DOMAIN)
+    for row in (node("n1", cards=1), node("n2", cards=1), job("gang", members=2)):
+        accept(state, row, "", NOW)
+    decide(state, NOW)
+    accept(state, cancel("gang"), "", NOW)
+    decide(state, NOW)
+    accept(state, node("n1", state="removed"), "", NOW)
+    accept(state, receipt("gang", "n2", "released"), "", NOW)
+    for i in range(3):
+        accept(state, job(f"j{i}"), "", NOW)
+        accept(state, cancel(f"j{i}"), "", NOW)
+        decide(state, NOW)
+    assert list(state.jobs) == ["j2"]
+
+
 def test_the_bound_is_what_the_documentation_says() -> None:
     assert _state.KEEP_ENDED == 20_000
 

@@ -180,6 +180,7 @@ class Histories(RuleBasedStateMachine):
             assert view.cards_free_milli == sum(self.books.free_cards(name))
             assert (view.cpu_free_milli, view.memory_free_bytes) == (max(0, cpu), max(0, memory))
             assert view.jobs == tuple(sorted({j for j, _, where in self.books.grants if where == name}))
+        assert self.state.quarantined.keys() == self.books.quarantined
         states = {v.job: v.state for v in look.jobs(self.state)}
         assert states.keys() == self.books.asks.keys(), "no accepted job is lost"
         assert {j for j, s in states.items() if s == "pending"} == self.books.waiting.keys()

@@ -22,6 +22,7 @@ def test_scenario(path: Path) -> None:
         given = path.read_text().partition("\n---\n")[0].rstrip("\n")
         path.write_text(f"{given}\n---\n{found}")
     assert found == load(path).expected
+    assert play(scenario, restarts=True)[0] == found, "restarts change nothing"
 
 
 def test_every_reason_code_is_declared_and_shown_by_a_scenario() -> None:
