@@ -27,7 +27,8 @@ from schemas.records import (
     Row,
 )
 from streams.engine._evolve import ACTIVE, evolve
-from streams.engine._state import LEVELS, WHOLE, State
+from streams.engine._nodes import LEVELS, WHOLE
+from streams.engine._state import State
 
 DAY_MS: Final = 24 * 3600 * 1000
 MAX_CARDS_ON_NODE: Final = 63

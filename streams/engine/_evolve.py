@@ -27,7 +27,8 @@ from schemas.records import (
     ReceiptRecorded,
 )
 from streams.engine._line import Line
-from streams.engine._state import KEEP_ENDED, Holding, Job, State, request_of
+from streams.engine._nodes import Holding
+from streams.engine._state import KEEP_ENDED, Job, State, request_of
 
 ACTIVE: Final = ("placed", "running")
 

@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from streams.engine._nodes import I64, LEVELS, WHOLE, Bools, Nodes, Scan
 from streams.engine._reason import cards, cores, gib, times
-from streams.engine._state import I64, LEVELS, WHOLE, Bools, Nodes, Request, Scan
+from streams.engine._state import Request
 
 # From the narrowest place to the widest.
 WIDENING: Final = (*reversed(LEVELS), "domain")

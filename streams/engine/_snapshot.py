@@ -14,7 +14,8 @@ from typing import Final
 from schemas.errors import Corrupted
 from schemas.records import JobAccepted, LinkRecorded, NodeRecorded
 from streams.engine._line import Key, Line
-from streams.engine._state import Holding, Job, Request, State, Timers, request_of
+from streams.engine._nodes import Holding
+from streams.engine._state import Job, Request, State, Timers, request_of
 
 FORMAT: Final = 1
 _HEAD: Final = struct.Struct(">4sH32s")

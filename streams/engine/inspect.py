@@ -5,8 +5,9 @@ Used by the API and the command line. Changes nothing but derived arrays; never 
 
 from typing import NamedTuple
 
+from streams.engine._nodes import WHOLE
 from streams.engine._place import NoFit, find
-from streams.engine._state import WHOLE, Job, State
+from streams.engine._state import Job, State
 
 
 class NodeView(NamedTuple):

@@ -1,6 +1,7 @@
 """Reason codes, declared once: why a job waits, was refused, was interrupted, or why a message is poison.
 
-Codes are stable: dashboards and scripts may depend on them. `docs/scheduling.md` is generated from this table.
+Codes are stable: dashboards and scripts may depend on them. A test holds that each is shown by a scenario under
+`tests/engine/scenarios`. Read by docs and tests; nothing here decides.
 """
 
 from typing import Final

@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import Corrupted
-from schemas.records import EngineStarted, JobEnded, JobStarted
+from schemas.records import CapacityQuarantined, EngineStarted, JobEnded, JobStarted
 from streams.engine import State, _state, accept, decide, evolve, snapshot
 from streams.engine import inspect as look
-from streams.engine._state import Timers, cards_of
+from streams.engine._nodes import cards_of
+from streams.engine._state import Timers
 from tests.engine.rows import DOMAIN, NOW, cancel, job, node, receipt
 
 
@@ -77,6 +78,42 @@ def test_a_removed_node_holds_nothing_and_lets_go_of_old_jobs(monkeypatch: pytes
         accept(state, cancel(f"j{i}"), "", NOW)
         decide(state, NOW)
     assert list(state.jobs) == ["j2"]
+
+
+@pytest.mark.parametrize("how", ["confirmed late", "removed"])
+def test_a_quarantine_ends_with_the_release_or_the_node(how: str) -> None:
+    state = State.empty(DOMAIN)
+    for row in (node("n1", cards=2), job("j", cards=2)):
+        accept(state, row, "", NOW)
+    decide(state, NOW)
+    accept(state, cancel("j"), "", NOW)
+    decide(state, NOW)
+    (entry,) = decide(state, NOW + 120_000)
+    assert isinstance(entry, CapacityQuarantined)
+    assert (entry.node, entry.card_mask, entry.card_milli) == ("n1", 0b11, 1000)
+    assert list(state.quarantined) == [("j", 1, "n1")]
+    assert look.cards_milli(state) == (2000, 0)
+    accept(state, receipt("j", "n1", "released") if how == "confirmed late" else node("n1", state="removed"), "", NOW)
+    assert state.quarantined == {}
+    assert state.holdings == {}
+    accept(state, node("n1", cards=2), "", NOW)
+    assert look.cards_milli(state) == (2000, 2000)
+
+
+def test_nothing_stays_behind_of_kinds_that_no_longer_wait() -> None:
+    state = State.empty(DOMAIN)
+    accept(state, job("first"), "", NOW)
+    decide(state, NOW)
+    accept(state, job("second"), "", NOW)
+    views = {v.job: v for v in look.jobs(state)}
+    assert (views["first"].code, views["first"].position) == ("no_nodes", 1)
+    assert (views["second"].code, views["second"].position) == ("", 2), "not yet told"
+    for name in ("first", "second"):
+        accept(state, cancel(name), "", NOW)
+    decide(state, NOW)
+    assert (len(state.order), state.line, state.told, state.memo, state.unexplained, state.attention) == (
+        0, {}, {}, {}, {}, {},
+    )  # fmt: skip
 
 
 def test_the_bound_is_what_the_documentation_says() -> None:
