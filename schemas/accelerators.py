@@ -21,7 +21,7 @@ GIBIBYTE: Final = 1 << 30
 # Words that say who made or sells a card; a name means the same without them.
 _MAKERS: Final = frozenset(
     {"nvidia", "tesla", "geforce", "quadro", "amd", "radeon", "instinct", "intel", "habana", "huawei", "cambricon", "hygon",
-     "kunlunxin", "iluvatar", "metax", "enflame", "google", "aws", "moore", "threads"}
+     "kunlunxin", "iluvatar", "metax", "enflame", "google", "aws", "moore", "threads", "undisclosed"}
 )  # fmt: skip
 # Words that begin a model's name and are often left out or run together with the next: RTX 4090, rtx4090, 4090.
 _SERIES: Final = ("ascend", "rtx", "dcu", "mtt")

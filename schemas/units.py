@@ -78,7 +78,7 @@ def _number(text: str, suffixes: Mapping[str, Fraction], example: str, hints: Ma
     if len(text) > MAX_TEXT:
         raise _refuse(text, f"is too long for a quantity; {example} would be right")
     match = _NUMBER.fullmatch(text)
-    if match is None or not (match[2] or match[3]):
+    if match is None or not (match[2] or match[3]) or text.endswith(" "):
         why = "has a comma, write the number without" if "," in text else "is not a quantity"
         raise _refuse(text, f"{why}; {example} would be right")
     sign, whole, part, exponent, space, suffix = match.groups(default="")

@@ -1,15 +1,15 @@
 """Blocks at once: messages that share a writer schema become one Avro block for a native reader.
 
-Each message goes in whole, its five header bytes as a first field and its own number appended as a last one. If bytes were missing
-or left over anywhere, some number would not match: so no bad message can shift its neighbours unnoticed. When a block does not
-read it is cut in pieces, and the pieces with bad messages are read one by one; the bad ones are set aside, the rest keeps its order.
+Each body gets its own number appended (a field added at the end of the schema). If bytes were missing or left over anywhere, some
+number would not match: so no bad message can shift its neighbours unnoticed. When a block does not read it is cut in pieces, and
+the pieces with bad messages are read one by one; the bad ones are set aside, the rest keeps its order.
 """
 
 import io
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
@@ -28,7 +28,6 @@ from schemas.errors import Poison, Where
 from schemas.messages import Block
 from schemas.records import Row
 
-_HEAD: Final = "_head"
 _NUMBER: Final = "_number"
 _NUMBERS: Final = [zigzag(i) for i in range(1 << 14)]
 # Below this many messages one-by-one decoding is faster than setting up a block (measured: 30 samples of telemetry).
@@ -60,12 +59,12 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Messages that share a header: `places` in the block, in order."""
+    """Bodies of messages that share a header, and their places in the block, in order."""
 
     writer: Writer
     reader: str
     places: Sequence[int]
-    values: Sequence[bytes]
+    bodies: Sequence[bytes]
 
 
 def _where(block: Block, place: int) -> Where:
@@ -80,8 +79,8 @@ def _numbers(n: int) -> list[bytes]:
 
 @lru_cache(maxsize=256)
 def _numbered(avsc: str) -> str:
-    """The schema of a whole message between its header and its number."""
-    return extended(wide(avsc), ((_NUMBER, "long"),), first=((_HEAD, HEADER_BYTES),))
+    """The schema of a body with its number."""
+    return extended(wide(avsc), ((_NUMBER, "long"),))
 
 
 @lru_cache(maxsize=256)
@@ -109,46 +108,50 @@ def _has_union(avsc: str) -> bool:
     return any(isinstance(f["type"], list) for f in json.loads(plain(avsc))["fields"])
 
 
-def _read(values: Sequence[bytes], writer: Writer) -> pl.DataFrame | None:
-    """All messages as the writer's columns, or None when any of them is bad."""
-    n = len(values)
-    parts = chain.from_iterable(zip(values, _numbers(n), strict=True))
+def _read(bodies: Sequence[bytes], writer: Writer) -> pl.DataFrame | None:
+    """All bodies as the writer's columns, or None when any of them is bad."""
+    n = len(bodies)
+    parts = [b""] * (2 * n)
+    parts[0::2] = bodies
+    parts[1::2] = _numbers(n)
     try:
         frame = pl.read_avro(io.BytesIO(frame_bodies(parts, _numbered(writer.avsc), count=n)))
         if len(frame) != n or not np.array_equal(frame[_NUMBER].to_numpy(), np.arange(n)):
             return None
         if _has_union(writer.avsc):  # the native reader takes any branch it does not know for the second
-            for value in values:
-                read_body(value[HEADER_BYTES:], writer)
-        return frame.drop(_HEAD, _NUMBER).with_columns(_narrowing(writer.avsc))
+            for body in bodies:
+                read_body(body, writer)
+        return frame.drop(_NUMBER).with_columns(_narrowing(writer.avsc))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, OverflowError, ValueError, Poison):
         return None
 
 
-def _rewritten(value: bytes, writer: Writer) -> bytes:
-    """A good message in the plainest bytes: Avro allows several forms of the same value, native readers fewer."""
-    out = io.BytesIO(value[:HEADER_BYTES])
-    out.seek(HEADER_BYTES)
-    fastavro.schemaless_writer(out, parsed(writer.avsc), read_body(value[HEADER_BYTES:], writer))
+def _rewritten(body: bytes, writer: Writer) -> bytes:
+    """A good body in the plainest bytes: Avro allows several forms of the same value, native readers fewer."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, parsed(writer.avsc), read_body(body, writer))
     return out.getvalue()
 
 
 def _salvage(block: Block, group: _Group, poison: Poisons) -> list[tuple[Sequence[int], pl.DataFrame]]:
     """What can be read of a group that does not read as a whole, in order; the rest goes to `poison`."""
     found: list[tuple[Sequence[int], pl.DataFrame]] = []
-    for low in range(0, len(group.values), _PIECE):
-        values, places = group.values[low : low + _PIECE], group.places[low : low + _PIECE]
+    for low in range(0, len(group.bodies), _PIECE):
+        piece = replace(group, places=group.places[low : low + _PIECE], bodies=group.bodies[low : low + _PIECE])
         # A small group was tried before it came here.
-        frame = _read(values, group.writer) if len(group.values) > _PIECE else None
+        frame = _read(piece.bodies, piece.writer) if len(group.bodies) > _PIECE else None
+        if frame is not None:
+            found.append((piece.places, frame))
+            continue
+        places, rows = _one_by_one(block, piece, poison)
+        if not rows:
+            continue
+        kept = set(places)
+        good = [b for i, b in zip(piece.places, piece.bodies, strict=True) if i in kept]
+        frame = _read(good, piece.writer)
         if frame is None:
-            places, rows = _one_by_one(block, _Group(group.writer, group.reader, places, values), poison)
-            if not rows:
-                continue
-            good = [cast(bytes, block.values[i]) for i in places]
-            frame = _read(good, group.writer)
-            if frame is None:
-                frame = _read([_rewritten(v, group.writer) for v in good], group.writer)
-            assert frame is not None, "what fastavro writes, polars reads"
+            frame = _read([_rewritten(b, piece.writer) for b in good], piece.writer)
+        assert frame is not None, "what fastavro writes, polars reads"
         found.append((places, frame))
     return found
 
@@ -156,9 +159,9 @@ def _salvage(block: Block, group: _Group, poison: Poisons) -> list[tuple[Sequenc
 def _one_by_one(block: Block, group: _Group, poison: Poisons) -> tuple[list[int], list[Row]]:
     places: list[int] = []
     rows: list[Row] = []
-    for i, value in zip(group.places, group.values, strict=True):
+    for i, body in zip(group.places, group.bodies, strict=True):
         try:
-            rows.append(decode_body(value[HEADER_BYTES:], group.writer, group.reader))
+            rows.append(decode_body(body, group.writer, group.reader))
         except Poison as e:
             poison.append((i, Poison(e.code, e.reason, _where(block, i))))
         else:
@@ -174,11 +177,6 @@ def _writer(block: Block, place: int, ids: SchemaIds) -> Writer:
         raise Poison(e.code, e.reason, _where(block, place)) from None
 
 
-def _group(block: Block, places: Sequence[int], writer: Writer, ids: SchemaIds) -> _Group:
-    values = block.values if len(places) == len(block) else [block.values[i] for i in places]
-    return _Group(writer, reader_avsc(writer, ids), places, cast(Sequence[bytes], values))
-
-
 def _groups(block: Block, ids: SchemaIds, poison: Poisons) -> list[_Group]:
     """Messages by header, in order inside each; headers that are wrong go to `poison`."""
     by_head: defaultdict[bytes, list[int]] = defaultdict(list)
@@ -188,25 +186,29 @@ def _groups(block: Block, ids: SchemaIds, poison: Poisons) -> list[_Group]:
     for places in by_head.values():
         try:
             writer = _writer(block, places[0], ids)
-            groups.append(_group(block, places, writer, ids))
+            reader = reader_avsc(writer, ids)
         except Poison:
             for i in places:  # each with its own reason and position
                 try:
                     _writer(block, i, ids)
                 except Poison as e:
                     poison.append((i, e))
+            continue
+        values = block.values
+        groups.append(_Group(writer, reader, places, [cast(bytes, values[i])[HEADER_BYTES:] for i in places]))
     return groups
 
 
 def _whole(block: Block, ids: SchemaIds) -> _Group | None:
-    """The block as one group, the usual case, without sorting; None when its headers differ or are wrong."""
-    values = block.values
-    head = values[0][:HEADER_BYTES] if values[0] is not None else b""
-    if len(head) < HEADER_BYTES or not all([v is not None and v[:HEADER_BYTES] == head for v in values]):  # noqa: C419
-        return None
+    """The block as one group, the usual case, in one pass; None when its headers differ or are wrong."""
     try:
-        return _group(block, range(len(block)), _writer(block, 0, ids), ids)
-    except Poison:
+        head = cast(bytes, block.values[0])[:HEADER_BYTES]
+        bodies = [v[HEADER_BYTES:] for v in block.values if v[:HEADER_BYTES] == head]  # type: ignore[index]
+        if len(bodies) < len(block):
+            return None
+        writer = _writer(block, 0, ids)
+        return _Group(writer, reader_avsc(writer, ids), range(len(block)), bodies)
+    except (TypeError, Poison):  # a tombstone has no bytes to look at
         return None
 
 
@@ -221,7 +223,7 @@ def decode_columns(block: Block, ids: SchemaIds = PACKAGED) -> tuple[list[Column
     whole = _whole(block, ids)
     found = []
     for group in [whole] if whole is not None else _groups(block, ids, poison):
-        frame = _read(group.values, group.writer)
+        frame = _read(group.bodies, group.writer)
         parts = [(group.places, frame)] if frame is not None else _salvage(block, group, poison)
         if parts:
             places = parts[0][0] if len(parts) == 1 else list(chain.from_iterable(p for p, _ in parts))

@@ -49,14 +49,10 @@ def frame_bodies(bodies: Iterable[bytes], avsc: str, count: int | None = None) -
 
 
 @lru_cache(maxsize=256)
-def extended(avsc: str, last: tuple[tuple[str, str], ...], first: tuple[tuple[str, int], ...] = ()) -> str:
-    """The schema with fields `(name, primitive type)` added at the end, and `(name, bytes)` of a fixed size at the start."""
+def extended(avsc: str, extra: tuple[tuple[str, str], ...]) -> str:
+    """The schema with fields `(name, primitive type)` added at the end."""
     schema = json.loads(avsc)
-    schema["fields"] = [
-        *({"name": n, "type": {"type": "fixed", "name": f"fixed{n}", "size": size}} for n, size in first),
-        *schema["fields"],
-        *({"name": n, "type": t} for n, t in last),
-    ]
+    schema["fields"] = [*schema["fields"], *({"name": n, "type": t} for n, t in extra)]
     return json.dumps(schema)
 
 

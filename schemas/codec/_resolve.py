@@ -5,7 +5,7 @@ takes the default that today's schema gives it, one that is gone is dropped. Use
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, cast
@@ -26,19 +26,15 @@ class Resolution:
     fields: tuple[str, ...]
     defaults: Mapping[str, object]
     dtypes: Mapping[str, pl.DataType]
-    arrays: tuple[int, ...]
-    ints: tuple[int, ...]
-    booleans: tuple[int, ...]
+    special: tuple[tuple[int, Callable[[object, str], object]], ...]
 
-    def row_values(self, decoded: Mapping[str, object]) -> list[object]:
+    def row_values(self, decoded: Mapping[str, object]) -> Sequence[object]:
         """Values of the wide form in today's order, as rows hold them. Raises `ValueError` for what a type does not have."""
+        if self.same and not self.special:
+            return tuple(decoded.values())
         values = list(decoded.values()) if self.same else [decoded.get(f, self.defaults.get(f)) for f in self.fields]
-        for i in self.booleans:
-            values[i] = _boolean(values[i], self.fields[i])
-        for i in self.ints:
-            _check_int(values[i], self.fields[i])
-        for i in self.arrays:
-            values[i] = tuple(cast(list[object], values[i]))
+        for i, fix in self.special:
+            values[i] = fix(values[i], self.fields[i])
         return values
 
     def frame(self, written: pl.DataFrame) -> pl.DataFrame:
@@ -61,25 +57,39 @@ def _bare(kind: object) -> object:
     return kind["type"] if isinstance(kind, Mapping) and "logicalType" in kind else kind
 
 
-def _boolean(value: object, field: str) -> bool:
+def _boolean(value: object, field: str) -> object:
     """0 and 1 are 0 and -1 in the wide form; a default is a bool already."""
     if value is not True and value not in (0, -1):
         raise ValueError(f"{field} is neither true nor false")
     return bool(value)
 
 
-def _check_int(value: object, field: str) -> None:
-    for number in cast(list[int | None], value if isinstance(value, list | tuple) else [value]):
-        if number is not None and not _INT_MIN <= number <= _INT_MAX:
-            raise ValueError(f"{field} is beyond 32 bits")
+def _int(value: object, field: str) -> object:
+    if value is not None and not _INT_MIN <= value <= _INT_MAX:  # type: ignore[operator]
+        raise ValueError(f"{field} is beyond 32 bits")
+    return value
 
 
-def _is_int(kind: object) -> bool:
-    return (
-        kind == "int"
-        or (isinstance(kind, list) and "int" in kind)
-        or (isinstance(kind, Mapping) and kind.get("items") == "int")
-    )
+def _ints(value: object, field: str) -> object:
+    return tuple([_int(v, field) for v in value])  # type: ignore[attr-defined]
+
+
+def _array(value: object, _: str) -> object:
+    return tuple(value)  # type: ignore[arg-type]
+
+
+def _special(kind: object) -> Callable[[object, str], object] | None:
+    """What must be looked at or changed on the way from the wide form to a row; None: nothing."""
+    match _bare(kind):
+        case "boolean":
+            return _boolean
+        case "int" | ["null", "int"]:
+            return _int
+        case {"type": "array", "items": "int"}:
+            return _ints
+        case {"type": "array"}:
+            return _array
+    return None
 
 
 def _is_array(kind: object) -> bool:
@@ -127,7 +137,5 @@ def resolution(writer: str, reader: str) -> Resolution:
         fields=names,
         defaults={f["name"]: default_of(f) for f in missing},
         dtypes={f["name"]: _dtype(f["type"]) for f in missing},
-        arrays=tuple(i for i, f in enumerate(fields) if _is_array(_bare(f["type"]))),
-        ints=tuple(i for i, f in enumerate(fields) if _is_int(_bare(f["type"]))),
-        booleans=tuple(i for i, f in enumerate(fields) if _bare(f["type"]) == "boolean"),
+        special=tuple((i, fix) for i, f in enumerate(fields) if (fix := _special(f["type"])) is not None),
     )

@@ -1,0 +1,99 @@
+"""How many telemetry samples (9 fields) a second are decoded from Confluent's wire format in bulk, and one by one by us and by peers.
+
+Peers in the same run: fastavro and avro-python3 record by record, and Confluent's own deserializer's way of calling fastavro is the
+former. Encoding likewise. Every way's result is compared once before anything is timed.
+"""
+
+import io
+import json
+from collections.abc import Sequence
+from typing import Final
+
+import avro.io
+import avro.schema
+import fastavro
+
+from benchmarks._frame import per_second
+from schemas.codec import PACKAGED, decode, decode_columns, decode_rows, encoder
+from schemas.codec._frame import plain
+from schemas.messages import Block
+from schemas.records import JobPlaced, NodeTelemetry
+
+NODES: Final = 2_500
+# A fetch of a busy partition.
+BLOCK: Final = 10_000
+ONE_BY_ONE: Final = 5_000
+SLOW: Final = 1_000
+
+
+def _samples(count: int) -> list[NodeTelemetry]:
+    return [
+        NodeTelemetry(
+            f"node-{i % NODES:05}",
+            1_764_576_000_000 + i,
+            i,
+            8,
+            93.5 + i % 7,
+            (75 << 30) + i,
+            64_000 + i % 100,
+            1 << 38,
+            5_200.0 + i,
+        )
+        for i in range(count)
+    ]
+
+
+def _placed() -> JobPlaced:
+    return JobPlaced(
+        "default", 123_456, 1_764_576_000_000, "jobs/2@123456", "job-000123", 1, "ada", "default", ("node-00001",), (1,), (255,), 1000,
+        8000, "node", "node-00001", 1234, 17, "fits in node-00001: 8 of 8 cards free, the fullest of 17", 1_764_576_060_000,
+    )  # fmt: skip
+
+
+def run(quick: bool = False) -> dict[str, float]:
+    """Figures by name, per second: `bulk_decode_per_s` (columns), `bulk_rows_per_s`, `decode_per_s`, `fastavro_per_s`,
+    `avro_python3_per_s`, `encode_per_s`, `fastavro_encode_per_s`, `placed_encode_per_s`; `bulk_over_fastavro` is a ratio."""
+    avsc = PACKAGED.writer(PACKAGED.newest(NodeTelemetry)).avsc
+    schema = fastavro.parse_schema(json.loads(plain(avsc)))
+    reference = avro.schema.parse(plain(avsc))
+    rows = _samples(1_000 if quick else BLOCK)
+    encode, encode_placed, placed = encoder(NodeTelemetry), encoder(JobPlaced), _placed()
+    values = [encode(r) for r in rows]
+    block = Block("resource-telemetry", 0, values, len(values), offsets=range(len(values)))
+    few, slow = values[:ONE_BY_ONE], values[:SLOW]
+
+    def by_fastavro(some: Sequence[bytes]) -> list[object]:
+        read = fastavro.schemaless_reader
+        return [read(io.BytesIO(v[5:]), schema, None) for v in some]
+
+    def by_reference(some: Sequence[bytes]) -> list[object]:
+        reader = avro.io.DatumReader(reference, reference)
+        return [reader.read(avro.io.BinaryDecoder(io.BytesIO(v[5:]))) for v in some]
+
+    def encode_by_fastavro(some: Sequence[NodeTelemetry]) -> list[bytes]:
+        done = []
+        for row in some:
+            out = io.BytesIO()
+            out.write(values[0][:5])
+            fastavro.schemaless_writer(out, schema, row._asdict())
+            done.append(out.getvalue())
+        return done
+
+    wanted = [r._asdict() for r in rows]
+    assert [r for _, r in decode_rows(block).rows] == rows
+    assert decode_columns(block)[0][0].frame.to_dicts() == wanted
+    assert by_fastavro(few) == wanted[: len(few)]
+    assert by_reference(slow) == wanted[: len(slow)]
+    assert encode_by_fastavro(rows) == values
+
+    figures = {
+        "bulk_decode_per_s": per_second(lambda: decode_columns(block), len(values), quick=quick),
+        "bulk_rows_per_s": per_second(lambda: decode_rows(block), len(values), quick=quick),
+        "decode_per_s": per_second(lambda: [decode(v) for v in few], len(few), quick=quick),
+        "fastavro_per_s": per_second(lambda: by_fastavro(few), len(few), quick=quick),
+        "avro_python3_per_s": per_second(lambda: by_reference(slow), len(slow), quick=quick),
+        "encode_per_s": per_second(lambda: [encode(r) for r in rows], len(rows), quick=quick),
+        "fastavro_encode_per_s": per_second(lambda: encode_by_fastavro(rows), len(rows), quick=quick),
+        "placed_encode_per_s": per_second(lambda: [encode_placed(placed) for _ in range(1_000)], 1_000, quick=quick),
+    }
+    return figures | {"bulk_over_fastavro": figures["bulk_decode_per_s"] / figures["fastavro_per_s"]}
