@@ -14,7 +14,7 @@ import pkgutil
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol, cast
 
@@ -56,24 +56,35 @@ def about(name: str) -> str:
 
 
 def seconds(work: Callable[[], object], runs: int) -> float:
-    """Median time of `work`, after one run that warms caches. The collector runs between runs, not inside them."""
+    """Median time of `work`, after one run that warms caches. The garbage collector is on, as in a program."""
     work()
     times = []
     for _ in range(runs):
         gc.collect()
-        gc.disable()
-        try:
-            begun = time.perf_counter()
-            work()
-            times.append(time.perf_counter() - begun)
-        finally:
-            gc.enable()
+        begun = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begun)
     return statistics.median(times)
 
 
 def per_second(work: Callable[[], object], count: int, *, quick: bool) -> float:
     """How many of `count` things `work` does in a second: the median of several runs."""
     return count / seconds(work, QUICK_RUNS if quick else RUNS)
+
+
+def side_by_side(
+    works: Mapping[str, tuple[Callable[[], object], int]], *, quick: bool, runs: int = RUNS
+) -> dict[str, float]:
+    """Things a second by name, `(work, count)` each: medians of runs taken in turn, so that a machine's moods meet all alike."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for round_ in range(1 + (QUICK_RUNS if quick else runs)):
+        for name, (work, _) in works.items():
+            gc.collect()
+            begun = time.perf_counter()
+            work()
+            if round_:  # the first warms caches
+                times[name].append(time.perf_counter() - begun)
+    return {name: count / statistics.median(times[name]) for name, (_, count) in works.items()}
 
 
 def machine() -> dict[str, str | int | float]:

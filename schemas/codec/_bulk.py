@@ -84,17 +84,27 @@ def _numbered(avsc: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _narrowing(avsc: str) -> tuple[pl.Expr, ...]:
-    """From columns of the wide form back to those of the schema; fails on numbers that the schema's types do not have."""
-    done = []
-    for f in json.loads(plain(avsc))["fields"]:
-        kind = f["type"]
-        if kind == "boolean":
-            # 0 and 1 are the longs 0 and -1 in Avro's zigzag; anything else has no place in the list.
-            done.append(pl.col(f["name"]).replace_strict([0, -1], [False, True], return_dtype=pl.Boolean))
-        elif _holds(kind, "int"):
-            done.append(pl.col(f["name"]).cast(pl.List(pl.Int32) if isinstance(kind, dict) else pl.Int32, strict=True))
+def _narrow_columns(avsc: str) -> tuple[tuple[int, pl.DataType], ...]:
+    """Places and types of the columns that the wide form has wider than the schema."""
+    done: list[tuple[int, pl.DataType]] = []
+    for i, f in enumerate(json.loads(plain(avsc))["fields"]):
+        if f["type"] == "boolean":
+            done.append((i, pl.Boolean()))
+        elif _holds(f["type"], "int"):
+            done.append((i, pl.List(pl.Int32()) if isinstance(f["type"], dict) else pl.Int32()))
     return tuple(done)
+
+
+def _narrow(frame: pl.DataFrame, avsc: str) -> pl.DataFrame:
+    """From columns of the wide form back to those of the schema. Raises a `PolarsError` for numbers that its types do not have."""
+    for i, dtype in _narrow_columns(avsc):
+        column = frame.to_series(i)
+        if dtype == pl.Boolean:
+            # 0 and 1 are the longs 0 and -1 in Avro's zigzag; nothing else is in the list.
+            frame.replace_column(i, column.replace_strict([0, -1], [False, True], return_dtype=pl.Boolean))
+        else:
+            frame.replace_column(i, column.cast(dtype, strict=True))
+    return frame
 
 
 def _holds(kind: object, what: str) -> bool:
@@ -116,12 +126,12 @@ def _read(bodies: Sequence[bytes], writer: Writer) -> pl.DataFrame | None:
     parts[1::2] = _numbers(n)
     try:
         frame = pl.read_avro(io.BytesIO(frame_bodies(parts, _numbered(writer.avsc), count=n)))
-        if len(frame) != n or not np.array_equal(frame[_NUMBER].to_numpy(), np.arange(n)):
+        if len(frame) != n or not np.array_equal(frame.drop_in_place(_NUMBER).to_numpy(), np.arange(n)):
             return None
         if _has_union(writer.avsc):  # the native reader takes any branch it does not know for the second
             for body in bodies:
                 read_body(body, writer)
-        return frame.drop(_NUMBER).with_columns(_narrowing(writer.avsc))
+        return _narrow(frame, writer.avsc)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, OverflowError, ValueError, Poison):
         return None
 
