@@ -1,8 +1,8 @@
 """Blocks at once: messages that share a writer schema become one Avro block for a native reader.
 
-Each body gets its own number appended (a field added at the end of the schema). If bytes were missing or left over anywhere, some
-number would not match: so no bad message can shift its neighbours unnoticed. When a block does not read it is cut in pieces, and
-the pieces with bad messages are read one by one; the bad ones are set aside, the rest keeps its order.
+Each message goes in whole, its header as two more fields at the start, and with its own number as one more at the end. If bytes were
+missing or left over anywhere, some number would not match: so no bad message can shift its neighbours unnoticed. When a block does
+not read it is cut in pieces, and the pieces with bad messages are read one by one; the bad ones are set aside, the rest keeps its order.
 """
 
 import io
@@ -28,7 +28,13 @@ from schemas.errors import Poison, Where
 from schemas.messages import Block
 from schemas.records import Row
 
-_NUMBER: Final = "_number"
+# The header as Avro fields: its first byte 0 is a long (any other is another long), the id's four bytes are a float, which is never
+# computed with: only its bits are looked at. Cutting the header off each message would cost a third of the reading.
+_MAGIC: Final = ("_magic", "long")
+_ID: Final = ("_id", "float")
+_NUMBER: Final = ("_number", "long")
+# Messages looked at before a block is tried as a whole.
+_LOOKS: Final = 16
 _NUMBERS: Final = [zigzag(i) for i in range(1 << 14)]
 # Below this many messages one-by-one decoding is faster than setting up a block (measured: 30 samples of telemetry).
 _FEW: Final = 32
@@ -59,12 +65,12 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Bodies of messages that share a header, and their places in the block, in order."""
+    """Messages that share a header, and their places in the block, in order."""
 
     writer: Writer
     reader: str
     places: Sequence[int]
-    bodies: Sequence[bytes]
+    values: Sequence[bytes]
 
 
 def _where(block: Block, place: int) -> Where:
@@ -79,8 +85,8 @@ def _numbers(n: int) -> list[bytes]:
 
 @lru_cache(maxsize=256)
 def _numbered(avsc: str) -> str:
-    """The schema of a body with its number."""
-    return extended(wide(avsc), ((_NUMBER, "long"),))
+    """The schema of a whole message with its number."""
+    return extended(wide(avsc), (_NUMBER,), first=(_MAGIC, _ID))
 
 
 @lru_cache(maxsize=256)
@@ -118,49 +124,60 @@ def _has_union(avsc: str) -> bool:
     return any(isinstance(f["type"], list) for f in json.loads(plain(avsc))["fields"])
 
 
-def _read(bodies: Sequence[bytes], writer: Writer) -> pl.DataFrame | None:
-    """All bodies as the writer's columns, or None when any of them is bad."""
-    n = len(bodies)
+def _read(values: Sequence[bytes], writer: Writer) -> pl.DataFrame | None:
+    """All messages as the writer's columns, or None when any of them is bad or has another header than the first."""
+    n = len(values)
     parts = [b""] * (2 * n)
-    parts[0::2] = bodies
+    parts[0::2] = values
     parts[1::2] = _numbers(n)
     try:
         frame = pl.read_avro(io.BytesIO(frame_bodies(parts, _numbered(writer.avsc), count=n)))
-        if len(frame) != n or not np.array_equal(frame.drop_in_place(_NUMBER).to_numpy(), np.arange(n)):
+        if len(frame) != n or not np.array_equal(frame.drop_in_place(_NUMBER[0]).to_numpy(), np.arange(n)):
+            return None
+        bits = frame.drop_in_place(_ID[0]).to_numpy().view(np.uint32)
+        if frame.drop_in_place(_MAGIC[0]).to_numpy().any() or (bits != bits[0]).any():
             return None
         if _has_union(writer.avsc):  # the native reader takes any branch it does not know for the second
-            for body in bodies:
-                read_body(body, writer)
+            for value in values:
+                read_body(value[HEADER_BYTES:], writer)
         return _narrow(frame, writer.avsc)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, OverflowError, ValueError, Poison):
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+        OSError,
+        OverflowError,
+        ValueError,
+        TypeError,
+        Poison,
+    ):
         return None
 
 
-def _rewritten(body: bytes, writer: Writer) -> bytes:
-    """A good body in the plainest bytes: Avro allows several forms of the same value, native readers fewer."""
+def _rewritten(value: bytes, writer: Writer) -> bytes:
+    """A good message in the plainest bytes: Avro allows several forms of the same value, native readers fewer."""
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, parsed(writer.avsc), read_body(body, writer))
+    out.write(value[:HEADER_BYTES])
+    fastavro.schemaless_writer(out, parsed(writer.avsc), read_body(value[HEADER_BYTES:], writer))
     return out.getvalue()
 
 
 def _salvage(block: Block, group: _Group, poison: Poisons) -> list[tuple[Sequence[int], pl.DataFrame]]:
     """What can be read of a group that does not read as a whole, in order; the rest goes to `poison`."""
     found: list[tuple[Sequence[int], pl.DataFrame]] = []
-    for low in range(0, len(group.bodies), _PIECE):
-        piece = replace(group, places=group.places[low : low + _PIECE], bodies=group.bodies[low : low + _PIECE])
+    for low in range(0, len(group.values), _PIECE):
+        piece = replace(group, places=group.places[low : low + _PIECE], values=group.values[low : low + _PIECE])
         # A small group was tried before it came here.
-        frame = _read(piece.bodies, piece.writer) if len(group.bodies) > _PIECE else None
+        frame = _read(piece.values, piece.writer) if len(group.values) > _PIECE else None
         if frame is not None:
             found.append((piece.places, frame))
             continue
         places, rows = _one_by_one(block, piece, poison)
         if not rows:
             continue
-        kept = set(places)
-        good = [b for i, b in zip(piece.places, piece.bodies, strict=True) if i in kept]
+        good = [cast(bytes, block.values[i]) for i in places]
         frame = _read(good, piece.writer)
         if frame is None:
-            frame = _read([_rewritten(b, piece.writer) for b in good], piece.writer)
+            frame = _read([_rewritten(v, piece.writer) for v in good], piece.writer)
         assert frame is not None, "what fastavro writes, polars reads"
         found.append((places, frame))
     return found
@@ -169,9 +186,9 @@ def _salvage(block: Block, group: _Group, poison: Poisons) -> list[tuple[Sequenc
 def _one_by_one(block: Block, group: _Group, poison: Poisons) -> tuple[list[int], list[Row]]:
     places: list[int] = []
     rows: list[Row] = []
-    for i, body in zip(group.places, group.bodies, strict=True):
+    for i, value in zip(group.places, group.values, strict=True):
         try:
-            rows.append(decode_body(body, group.writer, group.reader))
+            rows.append(decode_body(value[HEADER_BYTES:], group.writer, group.reader))
         except Poison as e:
             poison.append((i, Poison(e.code, e.reason, _where(block, i))))
         else:
@@ -204,22 +221,24 @@ def _groups(block: Block, ids: SchemaIds, poison: Poisons) -> list[_Group]:
                 except Poison as e:
                     poison.append((i, e))
             continue
-        values = block.values
-        groups.append(_Group(writer, reader, places, [cast(bytes, values[i])[HEADER_BYTES:] for i in places]))
+        values = [block.values[i] for i in places]
+        groups.append(_Group(writer, reader, places, cast(list[bytes], values)))
     return groups
 
 
-def _whole(block: Block, ids: SchemaIds) -> _Group | None:
-    """The block as one group, the usual case, in one pass; None when its headers differ or are wrong."""
-    try:
-        head = cast(bytes, block.values[0])[:HEADER_BYTES]
-        bodies = [v[HEADER_BYTES:] for v in block.values if v[:HEADER_BYTES] == head]  # type: ignore[index]
-        if len(bodies) < len(block):
-            return None
-        writer = _writer(block, 0, ids)
-        return _Group(writer, reader_avsc(writer, ids), range(len(block)), bodies)
-    except (TypeError, Poison):  # a tombstone has no bytes to look at
+def _whole(block: Block, ids: SchemaIds) -> tuple[_Group, pl.DataFrame] | None:
+    """A block of good messages with one header, the usual case, without looking at each; None when it is something else."""
+    values = block.values
+    heads = {(v or b"")[:HEADER_BYTES] for v in (*values[:: len(values) // _LOOKS + 1], values[-1])}
+    if len(heads) > 1:
         return None
+    try:
+        writer = _writer(block, 0, ids)
+        group = _Group(writer, reader_avsc(writer, ids), range(len(block)), cast(Sequence[bytes], values))
+    except Poison:
+        return None
+    frame = _read(group.values, writer)
+    return None if frame is None else (group, frame)
 
 
 def decode_columns(block: Block, ids: SchemaIds = PACKAGED) -> tuple[list[Columns], Poisons]:
@@ -231,9 +250,11 @@ def decode_columns(block: Block, ids: SchemaIds = PACKAGED) -> tuple[list[Column
     if not len(block):
         return [], poison
     whole = _whole(block, ids)
+    if whole is not None:
+        return [_columns(whole[0], whole[0].places, whole[1])], poison
     found = []
-    for group in [whole] if whole is not None else _groups(block, ids, poison):
-        frame = _read(group.bodies, group.writer)
+    for group in _groups(block, ids, poison):
+        frame = _read(group.values, group.writer)
         parts = [(group.places, frame)] if frame is not None else _salvage(block, group, poison)
         if parts:
             places = parts[0][0] if len(parts) == 1 else list(chain.from_iterable(p for p, _ in parts))

@@ -49,10 +49,11 @@ def frame_bodies(bodies: Iterable[bytes], avsc: str, count: int | None = None) -
 
 
 @lru_cache(maxsize=256)
-def extended(avsc: str, extra: tuple[tuple[str, str], ...]) -> str:
-    """The schema with fields `(name, primitive type)` added at the end."""
+def extended(avsc: str, last: tuple[tuple[str, str], ...], first: tuple[tuple[str, str], ...] = ()) -> str:
+    """The schema with fields `(name, primitive type)` added at its end and at its start."""
     schema = json.loads(avsc)
-    schema["fields"] = [*schema["fields"], *({"name": n, "type": t} for n, t in extra)]
+    before, after = ([{"name": n, "type": t} for n, t in extra] for extra in (first, last))
+    schema["fields"] = [*before, *schema["fields"], *after]
     return json.dumps(schema)
 
 

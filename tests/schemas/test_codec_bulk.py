@@ -7,11 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.codec import PACKAGED, decode, decode_columns, decode_rows, encode, frame_bodies
+from schemas.codec import PACKAGED, Writer, decode, decode_columns, decode_rows, encode, frame_bodies
 from schemas.codec._bulk import _FEW, _PIECE
 from schemas.errors import Poison, Where
 from schemas.messages import Block
-from schemas.records import ROW_TYPES, DeadLetter, JobInterrupted, JobPlaced, NodeTelemetry, Row
+from schemas.records import (
+    ROW_TYPES,
+    DeadLetter,
+    JobInterrupted,
+    JobPlaced,
+    LinkRemoved,
+    NodeRemoved,
+    NodeTelemetry,
+    Row,
+)
 from tests.schemas.values import many, newest, plain_values, rows_of_type, some
 
 PLACED = JobPlaced(
@@ -109,6 +118,39 @@ def test_good_messages_pass_between_poison_of_every_kind(n_good: int) -> None:
         values += [encode(telemetry(i * n_good + k)) for k in range(n_good)] + [bad]
     check(values)
     assert len(decode_rows(block(values)).poison) == len(bad_day())
+
+
+def test_one_other_header_anywhere_in_a_block_is_noticed() -> None:
+    """Removals of nodes and of links have the same form of body: only the header tells them apart."""
+    node, link = NodeRemoved("n", 1, "d", "r"), LinkRemoved("n", 1, "d", "r")
+    assert encode(node)[5:] == encode(link)[5:]
+    for other in (encode(link), b"\x01" + encode(node)[1:], b"\x80" + encode(node)[1:], encode(node)[5:]):
+        for place in range(1, 99, 9):
+            values: list[bytes | None] = [encode(node)] * 100
+            values[place] = other
+            rows, poison = one_by_one(values)
+            done = decode_rows(block(values))
+            assert done.rows == sorted(rows.items())
+            assert [i for i, _ in done.poison] == list(poison)
+
+
+@pytest.mark.parametrize("schema_id", [0, 1, 255, 0x000080FF, 0x000180FF, 0x7FFFFFFF, 0x80FFFFFF, 0xFFFFFFFF])
+def test_any_id_a_registry_may_give(schema_id: int) -> None:
+    """Some ids are no number when their bytes are looked at as a float."""
+
+    class Only:
+        def writer(self, asked: int) -> Writer:
+            assert asked == schema_id
+            return newest(NodeTelemetry)
+
+        def newest(self, record: type[Row]) -> int:
+            assert record is NodeTelemetry
+            return schema_id
+
+    values: list[bytes | None] = [encode(telemetry(i), Only()) for i in range(50)]
+    (columns,), poison = decode_columns(block(values), Only())
+    assert not poison
+    assert columns.frame["counter"].to_list() == list(range(50))
 
 
 def test_nothing_but_poison() -> None:
