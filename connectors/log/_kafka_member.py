@@ -4,7 +4,7 @@
 and `close` only. The coordinator refuses members it no longer knows; an owner's transactions are fenced by its slot.
 """
 
-import contextlib
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -20,6 +20,18 @@ from schemas.messages import Block, Committed, Record, TopicPartition
 
 # The coordinator refuses positions for as long as a rebalance takes: others join within a heartbeat or two.
 COMMIT_S: Final = 10.0
+
+
+def _weak(told: Callable[[Consumer, list[KafkaPartition]], None]) -> Callable[[Consumer, list[KafkaPartition]], None]:
+    """The callback without holding its member: one that is dropped without `close` must be found by the collector."""
+    method = weakref.WeakMethod(told)
+
+    def tell(consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        alive = method()
+        if alive is not None:
+            alive(consumer, partitions)
+
+    return tell
 
 
 class KafkaMember:
@@ -40,7 +52,7 @@ class KafkaMember:
         self._group = group
         self._listener = listener
         self._shared = not assign_all
-        self._closing = self._closed = False
+        self._closed = False
         # The slot first: from here on an earlier owner writes nothing, so the positions read below are the last.
         self._slot = Slot(wire, owner, limit) if owner is not None else None
         self._consumer = wire.consumer(group)
@@ -52,7 +64,10 @@ class KafkaMember:
         if self._shared:
             topics = sorted({wire.full(tp.topic) for tp in partitions})
             self._consumer.subscribe(
-                topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+                topics,
+                on_assign=_weak(self._on_assign),
+                on_revoke=_weak(self._on_revoke),
+                on_lost=_weak(self._on_lost),
             )
 
     # --- partitions -------------------------------------------------------------------------------------------------
@@ -159,8 +174,8 @@ class KafkaMember:
         return "this member was thrown out of its group" if positions and self._thrown_out() else ""
 
     def _thrown_out(self) -> bool:
-        """Whether the client knows already. While it closes it no longer tells; then it is `lost` that says so."""
-        return self._shared and not self._closing and self._consumer.memberid() != self._member_id
+        """Whether the client knows already that the coordinator gave this member's place away."""
+        return self._shared and self._consumer.memberid() != self._member_id
 
     def _group_metadata(self) -> object:
         """As it is now. Looked at before the check, so that what changes after it is refused by the coordinator."""
@@ -217,12 +232,10 @@ class KafkaMember:
             return
         until = Until(timeout_ms / 1000)
         self._source.failure = None
-        self._closing = True
         try:
-            if not self._shared:
-                self._drop(sorted(self._source.positions), lost=False)
-            with contextlib.suppress(KafkaException, RuntimeError):
-                self._consumer.close()
+            # Before the client begins to leave: from then on the coordinator takes nothing from this member.
+            self._drop(sorted(self._source.positions), lost=self._thrown_out())
+            self._source.close()
         finally:
             self._closed = True
             if self._slot is not None:

@@ -5,6 +5,7 @@ was handed on. Never commits.
 """
 
 import contextlib
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -23,6 +24,11 @@ PROBE_S: Final = 1.0
 _PASSING: Final = frozenset({KafkaError._MAX_POLL_EXCEEDED, KafkaError._AUTO_OFFSET_RESET})
 
 
+def _close(consumer: Consumer) -> None:
+    with contextlib.suppress(KafkaException, RuntimeError):
+        consumer.close()
+
+
 class Source:
     """A consumer, and where its partitions are."""
 
@@ -35,6 +41,8 @@ class Source:
         self._paused: set[TopicPartition] = set()
         # An error that came with good messages, or in a callback: raised when these have been handed on.
         self.failure: LockstepError | None = None
+        # Also when nobody closes it: a client that is destroyed in a rebalance without having been closed never ends.
+        self.close = weakref.finalize(self, _close, consumer)
 
     def named(self, tp: TopicPartition, offset: int | None = None) -> KafkaPartition:
         name = self._wire.full(tp.topic)
@@ -162,13 +170,9 @@ class KafkaReader:
     def __init__(self, wire: Wire, positions: Mapping[TopicPartition, int]) -> None:
         self._source = Source(wire, wire.consumer("reader"), "reading")
         self._source.consumer.assign(self._source.take(positions))
-        self._closed = False
 
     def poll(self, max_records: int, timeout_ms: int) -> list[Block]:
         return self._source.poll(max_records, timeout_ms, ends=True)
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            with contextlib.suppress(KafkaException, RuntimeError):
-                self._source.consumer.close()
+        self._source.close()
