@@ -4,7 +4,8 @@
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from typing import Final, NamedTuple, TypeVar
@@ -24,8 +25,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from connectors.log._kafka_wire import ASK_S, MAX_MESSAGE_BYTES, Until, Wire, error_of
-from schemas.errors import Fatal
+from connectors.log._kafka_wire import ASK_S, MAX_MESSAGE_BYTES, Electing, Until, Wire, error_of
+from schemas.errors import Fatal, Transient
 from schemas.log import PlanStep, Span
 from schemas.messages import Committed, TopicPartition
 from schemas.topics import TopicSpec
@@ -132,21 +133,32 @@ class Admin:
         self._wire.check()
         return asked.result(0)
 
+    def _again(self, ask: Callable[[], T]) -> T:
+        """Again, while the cluster is still electing or loading what would answer."""
+        until = Until(ASK_S)
+        while True:
+            try:
+                return ask()
+            except Transient as e:
+                if not isinstance(e, Electing) or until.over():
+                    raise
+                time.sleep(LOOK_S)
+
     def spans(self, topic: str, partitions: int) -> dict[int, Span]:
         """Oldest kept and last stable offsets."""
-        name = self._wire.full(topic)
-        all_ = [KafkaPartition(name, p) for p in range(partitions)]
+        name, doing = self._wire.full(topic), f"asking for the ends of topic {topic}"
 
         def ask(spec: OffsetSpec) -> dict[int, int]:
             asked = self._made().list_offsets(
-                dict.fromkeys(all_, spec), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ASK_S
+                {KafkaPartition(name, p): spec for p in range(partitions)},
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=ASK_S,
             )
-            return {
-                p.partition: self._answer(f, f"asking for the ends of topic {topic}").offset for p, f in asked.items()
-            }
+            return {p.partition: self._answer(f, doing).offset for p, f in asked.items()}
 
         # The begin first: it only grows, so it is never seen beyond the end.
-        begins, ends = ask(OffsetSpec.earliest()), ask(OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        begins = self._again(lambda: ask(OffsetSpec.earliest()))  # type: ignore[no-untyped-call]
+        ends = self._again(lambda: ask(OffsetSpec.latest()))  # type: ignore[no-untyped-call]
         return {p: Span(begins[p], max(begins[p], ends[p])) for p in sorted(begins)}
 
     def committed(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Committed | None]:
@@ -155,22 +167,19 @@ class Admin:
             return found
         wanted = [KafkaPartition(self._wire.full(tp.topic), tp.partition) for tp in partitions]
         name, doing = self._wire.full(group), f"asking for the positions of group {group}"
-        until = Until(ASK_S)
-        while True:
+
+        def ask() -> list[KafkaPartition]:
+            wish = [ConsumerGroupTopicPartitions(name, wanted)]
             (asked,) = (
-                self._made()
-                .list_consumer_group_offsets(
-                    [ConsumerGroupTopicPartitions(name, wanted)], require_stable=True, request_timeout=ASK_S
-                )
-                .values()
+                self._made().list_consumer_group_offsets(wish, require_stable=True, request_timeout=ASK_S).values()
             )
             answered = self._answer(asked, doing).topic_partitions or []
-            errors = [p.error for p in answered if p.error is not None]
-            if not errors:
-                break
-            # A transaction over these positions is just being finished.
-            if errors[0].code() != KafkaError.UNSTABLE_OFFSET_COMMIT or until.over():
-                raise self._wire.failure(errors[0], doing)
+            for p in answered:
+                if p.error is not None:
+                    raise self._wire.failure(p.error, doing)
+            return answered
+
+        answered = self._again(ask)
         for p in answered:
             if p.offset >= 0:
                 found[TopicPartition(self._wire.short(p.topic), p.partition)] = Committed(p.offset, p.metadata or "")

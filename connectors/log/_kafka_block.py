@@ -4,7 +4,7 @@ Made by `_kafka_source`. The hot paths look at values only; asking every message
 would cost as much as reading it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias, overload
 
@@ -43,7 +43,7 @@ class KafkaBlock(Block):
     __slots__ = ("_messages",)
 
     def __init__(self, topic: str, partition: int, messages: Sequence[Raw], next_offset: int) -> None:
-        super().__init__(topic, partition, [m.value() for m in messages], next_offset)
+        super().__init__(topic, partition, list(map(Message.value, messages)), next_offset)
         self._messages = messages
 
     @property
@@ -74,15 +74,18 @@ def _headers(found: Any) -> Headers:
     return tuple((k, v if isinstance(v, bytes) else (v or "").encode()) for k, v in found)
 
 
-def by_partition(messages: Sequence[Raw]) -> dict[tuple[str, int], list[Raw]]:
-    """Messages by full topic name and partition, each in order. They come in long runs of one partition."""
-    sorted_: dict[tuple[str, int], list[Raw]] = {}
-    keys: Iterable[tuple[str | None, int | None]] = zip(
-        map(Message.topic, messages), map(Message.partition, messages), strict=True
-    )
-    at = 0
-    for (topic, partition), run in groupby(keys):
-        n = sum(1 for _ in run)
-        sorted_.setdefault((topic or "", partition or 0), []).extend(messages[at : at + n])
-        at += n
-    return sorted_
+def by_partition(messages: list[Raw]) -> dict[tuple[str, int], list[Raw]]:
+    """Messages by full topic name and partition, each in order. They come in long runs of one partition, often in one."""
+    if not messages:
+        return {}
+    topics, partitions = map(Message.topic, messages), map(Message.partition, messages)
+    if len(set(partitions)) == 1 and len(set(topics)) == 1:
+        return {_key(messages[0]): messages}
+    found: dict[tuple[str, int], list[Raw]] = {}
+    for key, run in groupby(messages, _key):
+        found.setdefault(key, []).extend(run)
+    return found
+
+
+def _key(message: Raw) -> tuple[str, int]:
+    return message.topic() or "", message.partition() or 0

@@ -97,7 +97,17 @@ _DENIED: Final = frozenset(
 _UNKNOWN: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
+_ELECTING: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR, KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
+)  # fmt: skip
 _DOWN: Final = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._SSL})
+
+
+class Electing(Transient):
+    """Nobody is responsible just now: a leader is being elected, a coordinator loads, a transaction is being finished."""
 
 
 def secret(key: str) -> bool:
@@ -236,7 +246,7 @@ class Wire:
             return Fatal(told)
         if error.fatal():
             return Fatal(told)
-        return Transient(told, 200, None)
+        return (Electing if code in _ELECTING else Transient)(told)
 
 
 def _error(raised: KafkaException) -> KafkaError:
