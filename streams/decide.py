@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from schemas.codec import decode_rows, encode
+from schemas.dead_letters import dead_letter
 from schemas.errors import Poison, StorageFull, Where
 from schemas.log import Log
 from schemas.messages import Block, Committed, Record, TopicPartition
 from schemas.records import EngineStarted, LedgerEntry
 from schemas.snapshots import SnapshotStore, Stored
-from streams.dead_letters import dead_letter
 from streams.engine import EngineConfig, State, accept, commands, decide, evolve, next_wake, snapshot
 from streams.engine.inspect import cards_milli
 from streams.metrics import Metrics

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from schemas.codec import decode_columns, decode_rows, encode
+from schemas.dead_letters import dead_letter
 from schemas.errors import Corrupted, Fatal, Poison, Where
 from schemas.log import Log
 from schemas.messages import Block, Committed, Record, TopicPartition
@@ -29,7 +30,6 @@ from schemas.records import (
 from streams._links import Link, Smooth
 from streams._observed import STATE_OF, UNKNOWN, NodeTable, described
 from streams._plausible import DAY_MS, check_node, more_than_registered, newest, possible
-from streams.dead_letters import dead_letter
 from streams.metrics import Metrics
 from streams.replay import read_up_to
 

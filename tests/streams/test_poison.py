@@ -11,7 +11,7 @@ from schemas.errors import Refused
 from schemas.log import Log
 from schemas.messages import Record
 from schemas.records import DeadLetter, JobAccepted, NodeChanged, Row
-from streams.dead_letters import MAX_REPLAYS, REPLAYS_HEADER, replay
+from schemas.dead_letters import MAX_REPLAYS, REPLAYS_HEADER, replay
 from streams.decide import Decide
 from streams.observe import Observe
 from streams.runner import ProcessorWorker

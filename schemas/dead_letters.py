@@ -1,6 +1,6 @@
 """Dead letters: a message that could not be used, whole, with its position and reason; and its way back.
 
-Processors call `dead_letter`; `lockstep dead-letter replay` calls `replay`. A message carries how often it was replayed
+Processors and landing call `dead_letter`; `lockstep dead-letter replay` calls `replay`. A message carries how often it was replayed
 in a header, so that a loop (fix that does not fix, replay, refuse, replay, …) ends.
 """
 

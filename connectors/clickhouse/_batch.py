@@ -1,0 +1,174 @@
+"""A planned range of one partition, and its bytes as ClickHouse takes them: Avro blocks of bodies that nobody decoded.
+
+Landing builds these. A range is inserted table by table, each with the range's token, so that any of it can be repeated.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.codec import SchemaIds, Writer, frame_bodies, zigzag
+from schemas.codec._frame import avro_bytes, extended
+from schemas.errors import Poison, Where
+from schemas.messages import Block, TopicPartition
+
+HEADER_BYTES: Final = 5
+POSITION_FIELDS: Final = (("_topic", "string"), ("_partition", "int"), ("_offset", "long"), ("_schema_id", "int"))
+_PLAN: Final = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The range that an offset's metadata promises: up to `last`, under tokens with `epoch`."""
+
+    last: int
+    epoch: str
+
+    def metadata(self) -> str:
+        return f"{_PLAN} {self.last} {self.epoch}"
+
+
+def read_plan(metadata: str) -> Plan | None:
+    """The plan in a committed position's metadata; None when it holds none. Raises `ValueError` for one of another version."""
+    if not metadata:
+        return None
+    version, *rest = metadata.split(" ")
+    if version != _PLAN or len(rest) != 2 or not rest[0].isdigit():
+        raise ValueError(f"the landing plan {metadata[:80]!r} is of another version")
+    return Plan(int(rest[0]), rest[1])
+
+
+@dataclass(slots=True)
+class Part:
+    """Messages of a range with one writer schema, which go to one table."""
+
+    table: str
+    schema_id: int
+    writer: Writer
+    offsets: list[int] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+    done: bool = False
+
+    def frame(self, topic: str, partition: int, only: frozenset[int] | None = None) -> bytes:
+        """One Avro container of the bodies with their positions appended; `only` these offsets."""
+        offsets: Sequence[int] = self.offsets
+        values: Sequence[bytes] = self.values
+        if only is not None:
+            kept = [i for i, o in enumerate(offsets) if o in only]
+            offsets, values = [offsets[i] for i in kept], [values[i] for i in kept]
+        tails = trailers(topic, partition, offsets, self.schema_id)
+        avsc = extended(self.writer.avsc, POSITION_FIELDS)
+        pieces: list[bytes] = [b""] * (2 * len(values))
+        pieces[0::2] = [v[HEADER_BYTES:] for v in values]
+        pieces[1::2] = tails
+        return frame_bodies(pieces, avsc, len(values))
+
+
+@dataclass(slots=True)
+class Batch:
+    """One range. `uncertain`: some insert of it may or may not have happened, so it is counted. `present`: its rows may be
+    there already under tokens nobody knows, so only what is missing is inserted."""
+
+    tp: TopicPartition
+    first: int
+    plan: Plan
+    next_offset: int
+    appended_ms: int
+    parts: list[Part]
+    poison: list[tuple[Block, int, Poison]]
+    uncertain: bool = False
+    present: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(len(p.offsets) for p in self.parts)
+
+    def token(self, cluster: str, part: Part) -> str:
+        """Names this range of this table: what ClickHouse knows a repeated insert by."""
+        return f"{_PLAN}|{cluster}|{self.tp.topic}|{self.tp.partition}|{self.first}-{self.plan.last}|{self.plan.epoch}|{part.schema_id}"
+
+
+def trailers(topic: str, partition: int, offsets: Sequence[int], schema_id: int) -> list[bytes]:
+    """The position fields of each message as Avro, to be appended to its body."""
+    before = avro_bytes(topic.encode()) + zigzag(partition)
+    after = zigzag(schema_id)
+    tails: list[bytes] = [b""] * len(offsets)
+    numbers: npt.NDArray[np.uint64] = np.asarray(offsets, dtype=np.uint64) << np.uint64(1)
+    # Numbers of one length at a time: each length is a matrix of bytes, cut into rows at the end.
+    lengths = 1 + sum((numbers >= np.uint64(1 << bits)).astype(np.int64) for bits in range(7, 64, 7))
+    for length in np.unique(lengths).tolist():
+        places = np.flatnonzero(lengths == length)
+        chosen = numbers[places]
+        digits = np.empty((len(places), length), dtype=np.uint8)
+        for i in range(length):
+            more = np.uint64(0x80 if i < length - 1 else 0)
+            digits[:, i] = ((chosen >> np.uint64(7 * i)) & np.uint64(0x7F)) | more
+        width = len(before) + length + len(after)
+        whole = np.empty((len(places), width), dtype=np.uint8)
+        whole[:, : len(before)] = np.frombuffer(before, dtype=np.uint8)
+        whole[:, len(before) : len(before) + length] = digits
+        whole[:, len(before) + length :] = np.frombuffer(after, dtype=np.uint8)
+        flat = whole.tobytes()
+        cut = [flat[i : i + width] for i in range(0, len(flat), width)]
+        if len(places) == len(offsets):
+            return cut
+        for place, tail in zip(places.tolist(), cut, strict=True):
+            tails[place] = tail
+    return tails
+
+
+def sort_out(
+    blocks: Iterable[Block], tables: Mapping[str, Mapping[type, str]], ids: SchemaIds
+) -> tuple[list[Part], list[tuple[Block, int, Poison]]]:
+    """Messages by writer schema, and those whose header alone shows that they are no row of their topic."""
+    parts: dict[bytes, Part | Poison] = {}
+    poison: list[tuple[Block, int, Poison]] = []
+    for block in blocks:
+        offsets, known = block.offsets, tables[block.topic]
+        for i, value in enumerate(block.values):
+            header = value[:HEADER_BYTES] if value is not None else b""
+            found = parts.get(header)
+            if found is None:
+                found = parts[header] = _part(header, known, ids)
+            if isinstance(found, Poison):
+                where = Where(block.topic, block.partition, offsets[i])
+                poison.append((block, i, Poison(found.code, found.reason, where)))
+            else:
+                found.offsets.append(offsets[i])
+                found.values.append(value or b"")
+    return [p for p in parts.values() if isinstance(p, Part)], poison
+
+
+def _part(header: bytes, known: Mapping[type, str], ids: SchemaIds) -> Part | Poison:
+    if len(header) < HEADER_BYTES or header[0] != 0:
+        return Poison("no_header", "no Confluent header: a row begins with a zero byte and a 4-byte schema id")
+    schema_id = int.from_bytes(header[1:], "big")
+    try:
+        writer = ids.writer(schema_id)
+    except Poison as e:
+        return Poison(e.code, e.reason)
+    table = known.get(writer.record)
+    if table is None:
+        return Poison("wrong_topic", f"a {writer.record.__name__} does not belong into this topic")
+    return Part(table, schema_id, writer)
+
+
+def cut(block: Block, last: int) -> tuple[Block | None, Block | None]:
+    """The messages up to offset `last`, and those after."""
+    n = int(np.searchsorted(np.asarray(block.offsets), last, side="right"))
+    if n == len(block):
+        return block, None
+    if n == 0:
+        return None, block
+    return _slice(block, 0, n, block.offsets[n - 1] + 1), _slice(block, n, len(block), block.next_offset)
+
+
+def _slice(block: Block, start: int, end: int, next_offset: int) -> Block:
+    return Block(
+        block.topic, block.partition, block.values[start:end], next_offset, offsets=block.offsets[start:end],
+        keys=block.keys[start:end], timestamps_ms=block.timestamps_ms[start:end],
+        headers={i - start: h for i, h in block.headers.items() if start <= i < end},
+    )  # fmt: skip
