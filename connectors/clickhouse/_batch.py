@@ -14,6 +14,7 @@ from schemas.codec import SchemaIds, Writer, frame_bodies, zigzag
 from schemas.codec._frame import avro_bytes, extended
 from schemas.errors import Poison, Where
 from schemas.messages import Block, TopicPartition
+from schemas.records import Row
 
 HEADER_BYTES: Final = 5
 POSITION_FIELDS: Final = (("_topic", "string"), ("_partition", "int"), ("_offset", "long"), ("_schema_id", "int"))
@@ -79,8 +80,10 @@ class Batch:
     appended_ms: int
     parts: list[Part]
     poison: list[tuple[Block, int, Poison]]
+    blocks: list[Block]
     uncertain: bool = False
     present: bool = False
+    filled: int = 0
 
     @property
     def rows(self) -> int:
@@ -121,7 +124,7 @@ def trailers(topic: str, partition: int, offsets: Sequence[int], schema_id: int)
 
 
 def sort_out(
-    blocks: Iterable[Block], tables: Mapping[str, Mapping[type, str]], ids: SchemaIds
+    blocks: Iterable[Block], tables: Mapping[str, Mapping[type[Row], str]], ids: SchemaIds
 ) -> tuple[list[Part], list[tuple[Block, int, Poison]]]:
     """Messages by writer schema, and those whose header alone shows that they are no row of their topic."""
     parts: dict[bytes, Part | Poison] = {}
@@ -142,7 +145,7 @@ def sort_out(
     return [p for p in parts.values() if isinstance(p, Part)], poison
 
 
-def _part(header: bytes, known: Mapping[type, str], ids: SchemaIds) -> Part | Poison:
+def _part(header: bytes, known: Mapping[type[Row], str], ids: SchemaIds) -> Part | Poison:
     if len(header) < HEADER_BYTES or header[0] != 0:
         return Poison("no_header", "no Confluent header: a row begins with a zero byte and a 4-byte schema id")
     schema_id = int.from_bytes(header[1:], "big")
