@@ -46,14 +46,18 @@ _PASSING_CODES_OF_LOGIN: Final = frozenset({516, 192, 193, 194})
 _BAD_DATA: Final = frozenset({6, 26, 27, 33, 38, 41, 49, 53, 69, 70, 72, 117, 131, 158, 321, 349, 469, 588, 643, 1001})
 _READ_ONLY: Final = 164
 _CODE: Final = re.compile(r"Code:\s*(\d+)")
-_NOISE: Final = re.compile(r"\s*\(version [^)]*\)|\s*FORMAT Native|^HTTPDriver for \S+ (received|returned) [^:]*:?\s*")
+_NOISE: Final = re.compile(
+    r"\s*\(version [^)]*\)|\s*FORMAT Native|Received ClickHouse exception, code: \d+, server response: |\s*\(for url [^)]*\)"
+    r"|Code: \d+\.\s*(DB::Exception: )?"
+)
 _CAUSE: Final = re.compile(r"(?:\[Errno -?\d+\] |Connection aborted\.'?, )([^\"')(]+)")
 CONNECT_S: Final = 5
 ANSWER_S: Final = 120
 
 
 # What its client has to say is said by our errors.
-logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
+for _noisy in ("clickhouse_connect", "urllib3.connectionpool"):
+    logging.getLogger(_noisy).setLevel(logging.CRITICAL)
 
 
 class BadData(LockstepError):
