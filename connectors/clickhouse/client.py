@@ -188,7 +188,9 @@ class Database:
             found = client.query(sql, parameters=dict(parameters or {}), settings=settings)
             if read_only and not found.column_names:
                 # An answer without rows comes without its columns, too.
-                described = client.query(f"DESCRIBE TABLE ({sql.strip().rstrip(';')})").result_rows
+                described = client.query(
+                    f"DESCRIBE TABLE ({sql.strip().rstrip(';')})", parameters=dict(parameters or {})
+                ).result_rows
                 return Table(tuple(str(r[0]) for r in described), tuple(str(r[1]) for r in described), [])
         except ClickHouseError as e:
             raise self._told(e, by_person=read_only) from e
