@@ -15,10 +15,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from infra import demo as the_demo
 from infra.demo import Outcome, Plan
 from infra.demo_pipeline import Progress as Played
+from infra.warehouse import ChdbWarehouse
 from schemas.errors import LockstepError, Refused
 
 DEFAULT_FOLDER = Path("lockstep-demo")
@@ -44,7 +46,7 @@ def demo(
     begun = time.monotonic()
     try:
         with _bar(console) as show:
-            outcome = the_demo.run(folder, plan, show, version=version("lockstep"), warehouse=None)
+            outcome = the_demo.run(folder, plan, show, version=version("lockstep"), warehouse=ChdbWarehouse)
     except Refused as e:
         console.print(f"[red]{e}[/red]")
         raise typer.Exit(2) from e
@@ -100,7 +102,7 @@ def _bar(console: Console) -> Iterator[Callable[[Played], None]]:
 
 
 def _tell(console: Console, outcome: Outcome, took_s: float) -> None:
-    console.print(outcome.report, highlight=False)
+    console.print(Text.from_ansi(outcome.report))
     days = (outcome.played.now - the_demo.TRACE_START_MS) / the_demo.DAY_MS
     console.print(
         f"\n{days:.0f} days in {took_s:.0f} s: {outcome.played.ended:,} of {outcome.played.submitted:,} jobs ended."
