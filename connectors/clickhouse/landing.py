@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from connectors.clickhouse._batch import Batch, Plan, cut, read_plan, sort_out
 from connectors.clickhouse._inserting import Inserting
 from connectors.clickhouse.client import DATABASE, PINNED, Database
-from schemas.codec import PACKAGED, SchemaIds
+from schemas.codec import IN_USE, SchemaIds
 from schemas.codec._ids import snake
 from schemas.dead_letters import dead_letter
 from schemas.errors import Fatal, LockstepError, TransactionAborted, Transient
@@ -74,7 +74,7 @@ class Lander:
         slot: str = "0",
         max_rows: int = MAX_ROWS,
         linger_ms: int = LINGER_MS,
-        ids: SchemaIds = PACKAGED,
+        ids: SchemaIds = IN_USE,
     ) -> None:
         self._log = log
         self._open = database

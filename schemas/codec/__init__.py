@@ -5,10 +5,11 @@ Everything that writes or reads messages goes through here. It knows formats and
 
 from schemas.codec._bulk import Columns, Decoded, decode_columns, decode_rows
 from schemas.codec._frame import frame_bodies, zigzag
-from schemas.codec._ids import PACKAGED, PackagedIds, SchemaIds, Writer
-from schemas.codec._single import decode, encode, encoder, schema_id_of
+from schemas.codec._ids import IN_USE, PACKAGED, PackagedIds, SchemaIds, Writer
+from schemas.codec._single import decode, encode, encoder, schema_id_of, use
 
 __all__ = [
+    "IN_USE",
     "PACKAGED",
     "Columns",
     "Decoded",
@@ -22,5 +23,6 @@ __all__ = [
     "encoder",
     "frame_bodies",
     "schema_id_of",
+    "use",
     "zigzag",
 ]

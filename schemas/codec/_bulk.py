@@ -21,7 +21,7 @@ import numpy.typing as npt
 import polars as pl
 
 from schemas.codec._frame import extended, frame_bodies, plain, wide, zigzag
-from schemas.codec._ids import PACKAGED, SchemaIds, Writer
+from schemas.codec._ids import IN_USE, SchemaIds, Writer
 from schemas.codec._resolve import resolution
 from schemas.codec._single import HEADER_BYTES, check_header, decode_body, parsed, read_body, reader_avsc
 from schemas.errors import Poison, Where
@@ -241,7 +241,7 @@ def _whole(block: Block, ids: SchemaIds) -> tuple[_Group, pl.DataFrame] | None:
     return None if frame is None else (group, frame)
 
 
-def decode_columns(block: Block, ids: SchemaIds = PACKAGED) -> tuple[list[Columns], Poisons]:
+def decode_columns(block: Block, ids: SchemaIds = IN_USE) -> tuple[list[Columns], Poisons]:
     """A block as columns, one `Columns` per writer schema, and the messages that could not be read.
 
     Never raises for bad bytes; `Transient` when `ids` cannot answer.
@@ -277,7 +277,7 @@ def rows_of(columns: Columns) -> list[Row]:
     return cast(list[Row], list(map(columns.record._make, zip(*lists, strict=True))))
 
 
-def decode_rows(block: Block, ids: SchemaIds = PACKAGED) -> Decoded:
+def decode_rows(block: Block, ids: SchemaIds = IN_USE) -> Decoded:
     """A block as rows in order. Never raises for bad bytes: they are in `poison`, neighbours in `rows`.
 
     Raises `Transient` when `ids` cannot answer.

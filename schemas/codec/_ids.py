@@ -84,3 +84,19 @@ class PackagedIds:
 
 
 PACKAGED: Final = PackagedIds()
+
+
+class IdsInUse:
+    """The ids this process reads and writes with: the packaged ones, until `use` names others at its start."""
+
+    def __init__(self) -> None:
+        self.ids: SchemaIds = PACKAGED
+
+    def writer(self, schema_id: int) -> Writer:
+        return self.ids.writer(schema_id)
+
+    def newest(self, record: type[Row]) -> int:
+        return self.ids.newest(record)
+
+
+IN_USE: Final = IdsInUse()

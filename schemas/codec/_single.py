@@ -11,7 +11,7 @@ import fastavro
 
 from schemas.codec._compiled import compile_encoder
 from schemas.codec._frame import wide
-from schemas.codec._ids import PACKAGED, SchemaIds, Writer
+from schemas.codec._ids import IN_USE, SchemaIds, Writer
 from schemas.codec._resolve import resolution
 from schemas.errors import Poison, Where
 from schemas.records import Row
@@ -35,7 +35,7 @@ def header(schema_id: int) -> bytes:
     return _HEADER.pack(0, schema_id)
 
 
-def encoder(record: type[Row], ids: SchemaIds = PACKAGED) -> Callable[[Row], bytes]:
+def encoder(record: type[Row], ids: SchemaIds = IN_USE) -> Callable[[Row], bytes]:
     """A function that encodes rows of one type with its newest schema; the fastest way to encode many.
 
     It raises `TypeError`, `AttributeError`, `OverflowError` or `struct.error` for values that do not fit their fields.
@@ -44,16 +44,22 @@ def encoder(record: type[Row], ids: SchemaIds = PACKAGED) -> Callable[[Row], byt
     return cast(Callable[[Row], bytes], compile_encoder(ids.writer(schema_id).avsc, header(schema_id)))
 
 
-_packaged: dict[type[Row], Callable[[Row], bytes]] = {}
+_encoders: dict[type[Row], Callable[[Row], bytes]] = {}
 
 
-def encode(row: Row, ids: SchemaIds = PACKAGED) -> bytes:
+def use(ids: SchemaIds) -> None:
+    """From here on this process reads and writes with these ids where no others are given. Called once, at its start."""
+    IN_USE.ids = ids
+    _encoders.clear()
+
+
+def encode(row: Row, ids: SchemaIds = IN_USE) -> bytes:
     """A row as a message body, Confluent framing. Raises as `encoder` says."""
-    if ids is not PACKAGED:
+    if ids is not IN_USE:
         return encoder(type(row), ids)(row)
-    found = _packaged.get(type(row))
+    found = _encoders.get(type(row))
     if found is None:
-        found = _packaged[type(row)] = encoder(type(row))
+        found = _encoders[type(row)] = encoder(type(row))
     return found(row)
 
 
@@ -121,7 +127,7 @@ def reader_avsc(writer: Writer, ids: SchemaIds) -> str:
     return ids.writer(ids.newest(writer.record)).avsc
 
 
-def decode(value: bytes | None, where: Where | None = None, ids: SchemaIds = PACKAGED) -> Row:
+def decode(value: bytes | None, where: Where | None = None, ids: SchemaIds = IN_USE) -> Row:
     """A message body as a row. Raises `Poison` with the position for anything that is not one."""
     schema_id = check_header(value, where)
     assert value is not None
