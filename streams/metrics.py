@@ -85,3 +85,9 @@ class Metrics:
                     found.buckets[i] += 1
             found.total += value
             found.count += 1
+
+    def copy(self) -> tuple[dict[tuple[str, Labels], float], dict[tuple[str, Labels], Histogram]]:
+        """All values at one moment, for whoever shows them."""
+        with self._lock:
+            kept = {k: Histogram(list(h.buckets), h.total, h.count) for k, h in self.histograms.items()}
+            return dict(self.values), kept

@@ -9,10 +9,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from schemas.errors import Fatal, Fenced, LockstepError, Transient
+from schemas.health import Health
 from schemas.log import Log, Member
 from schemas.messages import Committed, Record, TopicPartition
 from streams.clock import Clock, Deadline
@@ -25,15 +25,6 @@ STEP_WAIT_MS: Final = 100
 COMMIT_TRIES: Final = 3
 # Lag asks the log; people and alerts look every few seconds.
 LAG_EVERY_S: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """`live`: the loop turns. `ready`: it has its partitions and its state."""
-
-    live: bool
-    ready: bool
-    detail: str
 
 
 class Worker(Protocol):

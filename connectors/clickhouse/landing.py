@@ -9,7 +9,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from connectors.clickhouse._batch import Batch, Plan, cut, read_plan, sort_out
@@ -19,6 +18,7 @@ from schemas.codec import IN_USE, SchemaIds
 from schemas.codec._ids import snake
 from schemas.dead_letters import dead_letter
 from schemas.errors import Fatal, LockstepError, TransactionAborted, Transient
+from schemas.health import Health
 from schemas.log import Log, Member
 from schemas.messages import Block, Committed, Record, TopicPartition
 from schemas.records import LEDGER_TYPES, DeadLetter, Row
@@ -44,15 +44,6 @@ class Counters(Protocol):
     def set(self, name: str, value: float, *labels: str) -> None: ...
 
     def observe(self, name: str, value: float, *labels: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """As `streams.runner.Health`."""
-
-    live: bool
-    ready: bool
-    detail: str
 
 
 class Lander:

@@ -7,8 +7,8 @@ When no node is registered it registers the small map of `infra.sim.map`; else i
 from infra.sim import map as small_map
 from infra.sim.faults import Faults
 from infra.sim.infrastructure import Pace, SimulatedInfrastructure
+from schemas.health import Health
 from schemas.log import Log
-from streams.runner import Health
 
 
 class SimWorker:

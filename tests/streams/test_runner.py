@@ -12,7 +12,8 @@ from schemas.messages import Block, Committed, Record, TopicPartition
 from schemas.topics import TOPICS
 from streams.clock import Deadline, ManualClock
 from streams.metrics import METRICS, TABLE, Metrics
-from streams.runner import Health, Loop, ProcessorWorker
+from schemas.health import Health
+from streams.runner import Loop, ProcessorWorker
 from tests.streams.facts import NOW, drive, job
 from tests.streams.faulty import FaultyLog, scripted
 

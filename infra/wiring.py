@@ -1,0 +1,103 @@
+"""From settings to objects: the log, ClickHouse, schema ids and the workers of each role. Called by roles, the API and the
+command line; it decides nothing.
+"""
+
+from collections.abc import Callable
+from importlib.metadata import version
+from threading import Lock
+from typing import Final, Literal
+
+import analytics
+from connectors.clickhouse.client import Database, connect
+from connectors.clickhouse.landing import Lander
+from connectors.clickhouse.migrate import migrate
+from connectors.log.embedded import EmbeddedLog
+from connectors.log.kafka import KafkaLog
+from connectors.registry import RegistryIds
+from connectors.snapshots import FolderSnapshots
+from infra.settings import Settings
+from infra.sim import SimWorker
+from schemas.codec import use
+from schemas.errors import Refused
+from schemas.log import Log
+from schemas.topics import TOPICS
+from streams.decide import Decide
+from streams.metrics import Metrics
+from streams.observe import Observe
+from streams.runner import ProcessorWorker, Worker
+
+Role = Literal["observe", "decide", "land", "simulate"]
+ROLES: Final[tuple[Role, ...]] = ("observe", "decide", "land", "simulate")
+VERSION: Final = version("lockstep")
+
+
+def open_log(settings: Settings, *, create: bool = True) -> Log:
+    """The log that settings name. The embedded one is provisioned at once; `create` False refuses a folder without one."""
+    if settings.kafka:
+        return KafkaLog(settings.kafka, prefix=settings.topic_prefix, options=settings.kafka_options)
+    if not create and not (settings.data_dir / "log.sqlite").is_file():
+        raise Refused(
+            f"there is no log in {settings.data_dir}; start one with `lockstep up`, or name another folder with --data "
+            "(or Kafka with LOCKSTEP_KAFKA)"
+        )
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    log = EmbeddedLog(settings.data_dir)
+    log.provision(TOPICS, dry_run=False)
+    return log
+
+
+def open_database(settings: Settings) -> Database:
+    """ClickHouse as settings name it; the engine in the data folder is migrated at once, a server by `lockstep migrate`."""
+    database = connect(settings.clickhouse_target)
+    if database.embedded:
+        migrate(database, analytics.migrations())
+    return database
+
+
+def use_registry(settings: Settings) -> RegistryIds | None:
+    """With a registry its ids are used by this process from here on."""
+    if not settings.registry:
+        return None
+    ids = RegistryIds(settings.registry, settings.registry_options)
+    use(ids)
+    return ids
+
+
+class SharedDatabase:
+    """ClickHouse, opened when somebody needs it first, and closed once. Thread-safe; a failed opening may be tried again."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = Lock()
+        self._database: Database | None = None
+
+    def __call__(self) -> Database:
+        with self._lock:
+            if self._database is None:
+                self._database = open_database(self._settings)
+            return self._database
+
+    def close(self) -> None:
+        with self._lock:
+            database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+
+def make_worker(role: Role, settings: Settings, log: Log, database: Callable[[], Database], metrics: Metrics) -> Worker:
+    """The worker of a role."""
+    match role:
+        case "observe":
+            return ProcessorWorker(
+                log, lambda: Observe(settings.slot, silence_ms=settings.silence_ms, metrics=metrics), metrics
+            )
+        case "decide":
+            snapshots = FolderSnapshots(settings.snapshots_dir)
+            return ProcessorWorker(
+                log, lambda: Decide(settings.domain, snapshots, version=VERSION, metrics=metrics), metrics
+            )
+        case "land":
+            cluster = settings.topic_prefix if settings.kafka else "embedded"
+            return Lander(log, database, cluster, metrics, slot=settings.slot, linger_ms=settings.linger_ms)
+        case "simulate":
+            return SimWorker(log, settings.domain)
