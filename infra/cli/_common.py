@@ -20,6 +20,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from infra.questions import NotFound
 from infra.settings import Loaded, load
 from schemas.errors import Fenced, LockstepError, Refused
 
@@ -60,6 +61,8 @@ def told() -> Iterator[None]:
         yield
     except Refused as e:
         raise fail(str(e), WRONG) from e
+    except NotFound as e:
+        raise fail(str(e), PARTLY) from e
     except Fenced as e:
         raise fail(str(e), FENCED) from e
     except LockstepError as e:

@@ -1,0 +1,5 @@
+"""`python -m infra.cli` is `lockstep`."""
+
+from infra.cli import main
+
+main()

@@ -1,0 +1,153 @@
+"""Commands that tell: submit and cancel."""
+
+import getpass
+import sys
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from infra.cli._common import (
+    PARTLY,
+    WRONG,
+    Data,
+    Json,
+    as_json,
+    command,
+    fail,
+    mapping_of,
+    note,
+    say,
+    settings_of,
+    table,
+)
+from infra.client import ask
+from infra.submission import read_spec
+from schemas.errors import Refused
+
+WAIT_MS = 3_000
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("submit", context_settings={"ignore_unknown_options": False})(command(submit))
+    app.command("cancel")(command(cancel))
+
+
+def submit(
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE | -- COMMAND...]", help="A job file (YAML), or after -- the command."),
+    ] = None,
+    job: Annotated[str | None, typer.Option("--job", help="Id of the job.")] = None,
+    cards: Annotated[str | None, typer.Option(help="Cards of each member: 8, 0.5, 500m; 0 for none.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Card model; repeat for several of which any will do.")
+    ] = None,
+    card_memory: Annotated[str | None, typer.Option(help="Least device memory of each card: 80GB.")] = None,
+    members: Annotated[int | None, typer.Option(min=1, help="Members of the gang; all start together or none.")] = None,
+    cpu: Annotated[str | None, typer.Option(help="Cores of each member: 16, 500m.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Main memory of each member: 128Gi.")] = None,
+    adjacency: Annotated[
+        str | None, typer.Option(help="Narrowest level for the whole gang: site, data_centre, rack, node.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(help="Queue it waits in.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
+    user: Annotated[str | None, typer.Option(help="Who submits.")] = None,
+    time_limit: Annotated[str | None, typer.Option(help="Longest run: 90s, 1h30m, 2d.")] = None,
+    estimate: Annotated[str | None, typer.Option(help="Expected run: 90s, 1h30m, 2d.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="A label, key=value; repeat for more.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be submitted.")] = False,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Submit a job. Everything that is not given is inferred and shown."""
+    fields: dict[str, object] = {}
+    command_given = list(given or [])
+    if command_given and _is_file(command_given):
+        path = Path(command_given[0])
+        text = sys.stdin.read() if str(path) == "-" else _read(path)
+        fields = read_spec(path, text).model_dump(exclude_none=True)
+        command_given = []
+    flags = {
+        "job": job, "cards": cards, "model": model or None, "card_memory": card_memory, "members": members, "cpu": cpu,
+        "memory": memory, "adjacency": adjacency, "queue": queue, "priority": priority, "user": user, "time_limit": time_limit,
+        "estimate": estimate, "command": command_given or None,
+    }  # fmt: skip
+    fields |= {k: v for k, v in flags.items() if v is not None}
+    fields.setdefault("user", getpass.getuser())
+    if label:
+        fields["labels"] = {**cast(dict[str, str], fields.get("labels", {})), **mapping_of(label, "label")}
+    with ask(settings_of(data).settings) as asked:
+        answer = cast(
+            dict[str, Any], asked("submit", fields=fields, wait_ms=WAIT_MS if asked.running else 0, dry_run=dry_run)
+        )
+        running = asked.running
+    if json:
+        as_json(answer)
+    else:
+        _tell(answer, dry_run=dry_run, running=running)
+    if answer["state"] == "refused":
+        raise fail(f"{answer['job']} was refused: {answer['reason']}", WRONG)
+
+
+def _is_file(given: list[str]) -> bool:
+    """One word that names a YAML file, or `-`. A command is told apart by `--`, or by not being a file."""
+    name = given[0]
+    return (
+        len(given) == 1
+        and "--" not in sys.argv
+        and (name == "-" or name.endswith((".yaml", ".yml")) or Path(name).is_file())
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise Refused(f"the job file {path} cannot be read: {getattr(e, 'strerror', None) or e}") from e
+
+
+def _tell(answer: dict[str, Any], *, dry_run: bool, running: bool) -> None:
+    if answer["inferred"]:
+        table(("inferred", "value", "why"), [(i["field"], i["value"], i["why"]) for i in answer["inferred"]])
+    if dry_run:
+        say(f"{answer['job']} would be submitted.")
+        return
+    match answer["state"]:
+        case "" | "refused":
+            say(f"{answer['job']} is submitted.")
+            if not answer["state"]:
+                note(
+                    "The engine has not answered yet."
+                    if running
+                    else "Nothing runs on this data folder: `lockstep up` will take it up."
+                )
+        case "pending":
+            say(f"{answer['job']} waits: {answer['reason'] or 'the engine has not looked at it yet'}.")
+        case state:
+            say(f"{answer['job']} is {state} on {' '.join(answer['nodes']) or 'no node any more'}.")
+    note(f"Ask with: lockstep why {answer['job']}")
+
+
+def cancel(
+    job: Annotated[str, typer.Argument(help="Id of the job.")],
+    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Ask for the end of a job: waiting ones end at once, running ones when their nodes have stopped them."""
+    with ask(settings_of(data).settings) as asked:
+        wait_ms = WAIT_MS if asked.running else 0
+        answer = cast(dict[str, Any], asked("cancel", job=job, user=getpass.getuser(), reason=reason, wait_ms=wait_ms))
+        running = asked.running
+    if json:
+        as_json(answer)
+    elif answer["state"] == "cancelled":
+        say(f"{job} is cancelled.")
+    else:
+        say(f"The end of {job} is asked for; it is still {answer['state']}.")
+        if not running:
+            note("Nothing runs on this data folder: `lockstep up` will take it up.")
+    if answer["state"] == "finished":
+        raise fail(f"{job} finished before it could be cancelled", PARTLY)
