@@ -58,7 +58,7 @@ def serve(settings: Settings, log: Log, database: SharedDatabase, metrics: Metri
     token = secrets.token_urlsafe(32)
     questions = Questions(settings, log, database, running=True)
     app = Starlette(
-        routes=[*routes(metrics, healths), Route("/v1/{method}", _Endpoint(questions, token), methods=["POST"])]
+        routes=[*routes(metrics, healths), Route("/v1/{method}", _Endpoint(questions, token).handle, methods=["POST"])]
     )
     served = Served(app, settings.http_host, settings.http_port)
     return Api(served, _write(settings.data_dir, served.url, token))
@@ -81,7 +81,7 @@ class _Endpoint:
         self._questions = questions
         self._expected = f"Bearer {token}".encode()
 
-    async def __call__(self, request: Request) -> Response:
+    async def handle(self, request: Request) -> Response:
         given = request.headers.get("authorization", "").encode()
         if not secrets.compare_digest(given, self._expected):
             return JSONResponse({"error": "the token of api.json in the data folder is needed", "kind": "refused"}, 401)

@@ -16,14 +16,14 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from connectors.log.embedded import EmbeddedLog
 from connectors.sources.found import Found, Remark, Setting
 from connectors.sources.importing import Tool, read_file
+from infra.cli._common import Data, settings_of, told
+from infra.wiring import open_log, use_registry
 from schemas.codec import encode
 from schemas.errors import LockstepError, Refused
 from schemas.log import Log
 from schemas.messages import Record
-from schemas.topics import TOPICS
 
 app = typer.Typer(no_args_is_help=True, help="Take over nodes and jobs from another scheduler.")
 FLUSH_MS = 30_000
@@ -31,18 +31,16 @@ FLUSH_MS = 30_000
 SHOWN = 10
 
 File = Annotated[Path, typer.Argument(help="What the other scheduler's command printed; - for standard input.")]
-Data = Annotated[Path, typer.Option("--data", envvar="LOCKSTEP_DATA", help="Lockstep's data folder.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken over.")]
 Json = Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")]
 Site = Annotated[str, typer.Option(help="Site of the nodes, where the file does not say.")]
-Domain = Annotated[str, typer.Option(help="Scheduling domain.")]
+Domain = Annotated[str, typer.Option(help="Scheduling domain; else the one of the settings.", show_default=False)]
 Ended = Annotated[bool, typer.Option("--ended", help="Take work that is over, too.")]
-HERE = Path("lockstep-data")
 
 
 @app.command()
 def slurm(
-    file: File, data: Data = HERE, dry_run: DryRun = False, as_json: Json = False, site: Site = "", domain: Domain = "default", ended: Ended = False
+    file: File, data: Data = None, dry_run: DryRun = False, as_json: Json = False, site: Site = "", domain: Domain = "", ended: Ended = False
 ) -> None:  # fmt: skip
     """sinfo/squeue --json, slurmrestd, scontrol show node|job, sacct --parsable2."""
     _take("slurm", file, data, domain, site, dry_run=dry_run, as_json=as_json, ended=ended)
@@ -50,7 +48,7 @@ def slurm(
 
 @app.command()
 def kubernetes(
-    file: File, data: Data = HERE, dry_run: DryRun = False, as_json: Json = False, site: Site = "", domain: Domain = "default", ended: Ended = False
+    file: File, data: Data = None, dry_run: DryRun = False, as_json: Json = False, site: Site = "", domain: Domain = "", ended: Ended = False
 ) -> None:  # fmt: skip
     """kubectl get … -o json|yaml, and manifests: Nodes, Pods, Jobs, gangs, Volcano, JobSet, PyTorchJob, DRA."""
     _take("kubernetes", file, data, domain, site, dry_run=dry_run, as_json=as_json, ended=ended)
@@ -58,22 +56,25 @@ def kubernetes(
 
 @app.command()
 def openb(
-    file: File, data: Data = HERE, dry_run: DryRun = False, as_json: Json = False, site: Site = "", domain: Domain = "default", ended: Ended = False
+    file: File, data: Data = None, dry_run: DryRun = False, as_json: Json = False, site: Site = "", domain: Domain = "", ended: Ended = False
 ) -> None:  # fmt: skip
     """The openb trace's node list or pod list (CSV, also gzip)."""
     _take("openb", file, data, domain, site, dry_run=dry_run, as_json=as_json, ended=ended)
 
 
 def _take(
-    tool: Tool, file: Path, data: Path, domain: str, site: str, *, dry_run: bool, as_json: bool, ended: bool
+    tool: Tool, file: Path, data: Path | None, domain: str, site: str, *, dry_run: bool, as_json: bool, ended: bool
 ) -> None:
     """Exit codes: 0 everything was taken, 1 the log failed, 2 nothing could be taken, 3 some items were left out."""
     console = Console(stderr=as_json)
-    setting = Setting(domain, time.time_ns() // 1_000_000, site, ended)
+    with told():
+        chosen = settings_of(data).settings
+    setting = Setting(domain or chosen.domain, time.time_ns() // 1_000_000, site, ended)
     try:
         found = _read(tool, file, setting)
         if not dry_run and (found.nodes or found.jobs):
-            log = _open_log(data)
+            use_registry(chosen)
+            log = open_log(chosen)
             try:
                 send(log, found)
             finally:
@@ -102,12 +103,6 @@ def _read(tool: Tool, file: Path, setting: Setting) -> Found:
         path = Path(folder) / "standard input"
         path.write_bytes(sys.stdin.buffer.read())
         return read_file(tool, path, setting)
-
-
-def _open_log(data: Path) -> Log:
-    log = EmbeddedLog(data)
-    log.provision(TOPICS, dry_run=False)
-    return log
 
 
 def send(log: Log, found: Found) -> None:
