@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,23 +19,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from infra.probes import Healths, Served, routes
-from infra.questions import METHODS, NotFound, Questions
+from infra.questions import Questions
 from infra.settings import Settings
+from infra.wire import FILE, KINDS, METHODS
 from infra.wiring import SharedDatabase
-from schemas.errors import Fenced, LockstepError, Refused, Transient
+from schemas.errors import LockstepError, NotFound, Refused
 from schemas.log import Log
 from streams.metrics import Metrics
 
 _log = logging.getLogger("lockstep.api")
-FILE: Final = "api.json"
-# Errors by kind, so that the other side raises what this side raised, and the HTTP status each has.
-KINDS: Final[tuple[tuple[type[LockstepError], str, int], ...]] = (
-    (Refused, "refused", 400),
-    (NotFound, "not_found", 404),
-    (Fenced, "fenced", 409),
-    (Transient, "transient", 503),
-    (LockstepError, "failed", 500),
-)
 MAX_BODY_BYTES: Final = 1 << 20
 
 
@@ -117,9 +108,3 @@ class _Endpoint:
 def _failed(error: LockstepError) -> Response:
     kind, status = next((k, s) for t, k, s in KINDS if isinstance(error, t))
     return JSONResponse({"error": str(error), "kind": kind}, status)
-
-
-def error_of(body: Mapping[str, object]) -> LockstepError:
-    """The error that an answer tells of."""
-    told = str(body.get("error", "no reason was given"))
-    return next((t(told) for t, k, _ in KINDS if k == body.get("kind")), LockstepError(told))

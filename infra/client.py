@@ -3,15 +3,16 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import httpx
 
-from infra.api import FILE, error_of
-from infra.questions import METHODS, Questions
 from infra.settings import Settings
-from infra.wiring import SharedDatabase, open_log, use_registry
+from infra.wire import FILE, METHODS, error_of
 from schemas.errors import LockstepError, Refused, Transient
+
+if TYPE_CHECKING:
+    from infra.questions import Questions
 
 CONNECT_S: Final = 2.0
 ANSWER_S: Final = 300.0
@@ -51,7 +52,7 @@ class Direct:
 
     running = False
 
-    def __init__(self, questions: Questions) -> None:
+    def __init__(self, questions: "Questions") -> None:
         self._questions = questions
 
     def __call__(self, method: str, **arguments: object) -> object:
@@ -92,6 +93,10 @@ def ask(settings: Settings) -> Iterator[Asked]:
         if remote is not None:
             yield remote
             return
+    # Half a second of imports that a command answered by a running process does without.
+    from infra.questions import Questions  # noqa: PLC0415
+    from infra.wiring import SharedDatabase, open_log, use_registry  # noqa: PLC0415
+
     registry = use_registry(settings)
     log = open_log(settings, create=False)
     database = SharedDatabase(settings)

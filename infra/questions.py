@@ -19,10 +19,11 @@ from infra.follower import PARTITION, Follower
 from infra.settings import Settings
 from infra.submission import complete, spec_of
 from infra.topics import topic_rows
+from infra.wire import MAX_ROWS, now_ms
 from infra.wiring import SharedDatabase
 from schemas.codec import decode, decode_rows, encode
 from schemas.dead_letters import MAX_REPLAYS, replay
-from schemas.errors import LockstepError, Poison, Refused, Where
+from schemas.errors import LockstepError, NotFound, Poison, Refused, Where
 from schemas.log import Log
 from schemas.messages import Record, TopicPartition
 from schemas.records import DeadLetter, JobCancelled, JobRefused
@@ -32,16 +33,7 @@ from streams.replay import read_up_to
 Answer = dict[str, object]
 FLUSH_MS: Final = 10_000
 LOOK_S: Final = 0.05
-MAX_ROWS: Final = 10_000
 OPEN_STATES: Final = ("pending", "placed", "running")
-
-
-class NotFound(LockstepError):
-    """What was asked about is not there; the message names what comes near."""
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Questions:
@@ -289,13 +281,6 @@ class Questions:
     def status(self) -> Answer:
         """Who answers."""
         return {"running": self._running, "domain": self._settings.domain, "log": self._settings.log_name}
-
-
-# What may be called from outside, by name.
-METHODS: Final = (
-    "nodes", "links", "jobs", "job", "why", "submit", "cancel", "sql", "queries", "query", "report", "topics", "dead_letters",
-    "dead_letter", "dead_letter_replay", "status",
-)  # fmt: skip
 
 
 def _not_found(job: str, names: Sequence[str]) -> NotFound:

@@ -5,7 +5,7 @@ command line; it decides nothing.
 from collections.abc import Callable
 from importlib.metadata import version
 from threading import Lock
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import analytics
 from connectors.clickhouse.client import Database, connect
@@ -13,7 +13,6 @@ from connectors.clickhouse.landing import Lander
 from connectors.clickhouse.migrate import migrate
 from connectors.log.embedded import EmbeddedLog
 from connectors.log.kafka import KafkaLog
-from connectors.registry import RegistryIds
 from connectors.snapshots import FolderSnapshots
 from infra.settings import Settings
 from infra.sim import SimWorker
@@ -25,6 +24,9 @@ from streams.decide import Decide
 from streams.metrics import Metrics
 from streams.observe import Observe
 from streams.runner import ProcessorWorker, Worker
+
+if TYPE_CHECKING:
+    from connectors.registry import RegistryIds
 
 Role = Literal["observe", "decide", "land", "simulate"]
 ROLES: Final[tuple[Role, ...]] = ("observe", "decide", "land", "simulate")
@@ -54,10 +56,12 @@ def open_database(settings: Settings) -> Database:
     return database
 
 
-def use_registry(settings: Settings) -> RegistryIds | None:
+def use_registry(settings: Settings) -> "RegistryIds | None":
     """With a registry its ids are used by this process from here on."""
     if not settings.registry:
         return None
+    from connectors.registry import RegistryIds  # noqa: PLC0415 - a third of a second that most do without
+
     ids = RegistryIds(settings.registry, settings.registry_options)
     use(ids)
     return ids

@@ -8,7 +8,8 @@
     │   ├── Fenced       a newer owner took over: it must not write any more
     │   ├── Corrupted    stored bytes are damaged: refuse to guess
     │   └── StorageFull  no room to write durably
-    └── Refused      a person's input is wrong: one sentence, exit code 2, nothing changed
+    ├── Refused      a person's input is wrong: one sentence, exit code 2, nothing changed
+    └── NotFound     what a person asked about is not there: one sentence with what comes near, exit code 3
 
 Every error carries the position it speaks of where there is one. Secrets never enter a message.
 """
@@ -73,3 +74,7 @@ class StorageFull(Fatal):
 
 class Refused(LockstepError):
     """A person's input is wrong. The message is one sentence: what, where, what would be right."""
+
+
+class NotFound(LockstepError):
+    """What was asked about is not there; the message names what comes near."""

@@ -1,25 +1,42 @@
 """The `lockstep` command. Modules beside this one hold the commands; this one puts them together."""
 
+import sys
+from importlib import import_module
+from typing import Final
+
 import typer
 
-from infra.cli import deadletter, jobs, operate, query
-from infra.cli import demo as _demo
-from infra.cli import import_ as _import
-from infra.cli._common import command
+# Which module has which commands: only the one that is asked for is imported, so that commands are quick.
+MODULES: Final = {
+    "operate": ("up", "run", "provision", "migrate", "settings", "version"),
+    "query": ("nodes", "links", "jobs", "why", "topics", "sql", "queries", "report"),
+    "jobs": ("submit", "cancel"),
+    "deadletter": ("dead-letter",),
+    "import_": ("import",),
+    "demo": ("demo",),
+}
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Schedules accelerator cards and network bandwidth as one decision, on an event stream.",
-)
-for _module in (operate, query, jobs, deadletter):
-    _module.register(app)
-app.add_typer(_import.app, name="import")
-app.command("demo")(command(_demo.demo))
+
+def make_app(word: str = "") -> typer.Typer:
+    """The application: with the module of the command `word` only, or with all of them for any other word."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="Schedules accelerator cards and network bandwidth as one decision, on an event stream.",
+    )
+
+    @app.callback()
+    def _group() -> None:
+        pass  # so that a single command is still named
+
+    for module, words in MODULES.items():
+        if word in words or not any(word in w for w in MODULES.values()):
+            import_module(f"infra.cli.{module}").register(app)
+    return app
 
 
 def main() -> None:
     """Console script."""
-    app()
+    make_app(sys.argv[1] if len(sys.argv) > 1 else "")()

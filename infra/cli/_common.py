@@ -20,9 +20,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from infra.questions import NotFound
 from infra.settings import Loaded, load
-from schemas.errors import Fenced, LockstepError, Refused
+from schemas.errors import Fenced, LockstepError, NotFound, Refused
 
 P = ParamSpec("P")
 R = TypeVar("R")

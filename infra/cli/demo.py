@@ -18,12 +18,18 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.text import Text
 
 from infra import demo as the_demo
+from infra.cli._common import command
 from infra.demo import Outcome, Plan
 from infra.demo_pipeline import Progress as Played
 from infra.warehouse import ChdbWarehouse
 from schemas.errors import LockstepError, Refused
 
 DEFAULT_FOLDER = Path("lockstep-demo")
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command("demo")(command(demo))
 
 
 def demo(
@@ -119,8 +125,8 @@ def _tell(console: Console, outcome: Outcome, took_s: float) -> None:
     if outcome.page is not None:
         console.print(f"The same with plots: {outcome.page}")
     console.print("\nTry next:")
-    for command in outcome.next_commands:
-        console.print(f"  [bold]{command}[/bold]", highlight=False, soft_wrap=True)
+    for line in outcome.next_commands:
+        console.print(f"  [bold]{line}[/bold]", highlight=False, soft_wrap=True)
 
 
 def _as_json(outcome: Outcome, took_s: float) -> dict[str, object]:

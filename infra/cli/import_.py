@@ -27,6 +27,13 @@ from schemas.messages import Record
 
 app = typer.Typer(no_args_is_help=True, help="Take over nodes and jobs from another scheduler.")
 FLUSH_MS = 30_000
+
+
+def register(root: typer.Typer) -> None:
+    """Add these commands."""
+    root.add_typer(app, name="import")
+
+
 # Rows and remarks shown one by one; the rest is counted.
 SHOWN = 10
 

@@ -22,7 +22,7 @@ from infra.cli._common import (
     table,
 )
 from infra.client import ask
-from infra.questions import MAX_ROWS, now_ms
+from infra.wire import MAX_ROWS, now_ms
 
 Row = dict[str, Any]  # JSON from either side; shown, never computed with
 GIBIBYTE: Final = 1 << 30

@@ -1,0 +1,91 @@
+"""The account of a bad day: what the log, the ledger and ClickHouse hold at the end, compared.
+
+Nothing here knows how the pieces work; it reads all inputs, the whole ledger and all tables, and says what is missing or
+doubled. Used by every bad-day test.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from schemas.codec import decode_rows
+from schemas.log import Log
+from schemas.messages import TopicPartition
+from schemas.records import JobAccepted, JobCancelled, JobRefused, JobSubmitted, LedgerEntry, Row
+
+
+def read_all(log: Log, topic: str) -> Iterator[tuple[int, int, Row]]:
+    """(partition, offset, row) of everything readable in a topic; fails on poison."""
+    spans = log.span(topic)
+    reader = log.reader({TopicPartition(topic, p): s.begin for p, s in spans.items()})
+    try:
+        seen = {p: s.begin for p, s in spans.items()}
+        while any(seen[p] < s.end for p, s in spans.items()):
+            for block in reader.poll(10_000, 2_000):
+                decoded = decode_rows(block)
+                assert not decoded.poison, decoded.poison[:3]
+                for i, row in decoded.rows:
+                    yield block.partition, block.offsets[i], row
+                seen[block.partition] = block.next_offset
+    finally:
+        reader.close()
+
+
+@dataclass
+class Account:
+    """What was counted. `wrong()` is empty on a good ending to a bad day."""
+
+    submitted: set[str] = field(default_factory=set)
+    answered: Counter[str] = field(default_factory=Counter)
+    seqs: list[int] = field(default_factory=list)
+    entries: Counter[str] = field(default_factory=Counter)
+    sources: Counter[str] = field(default_factory=Counter)
+    landed: Counter[int] = field(default_factory=Counter)
+    rows: int = 0
+
+    def wrong(self) -> list[str]:
+        found = []
+        lost = self.submitted - set(self.answered)
+        if lost:
+            found.append(
+                f"{len(lost)} of {len(self.submitted)} submitted jobs are not in the ledger: {sorted(lost)[:5]}"
+            )
+        doubled = [j for j, n in self.answered.items() if n > 1]
+        if doubled:
+            found.append(f"{len(doubled)} jobs are in the ledger more than once: {doubled[:5]}")
+        invented = set(self.answered) - self.submitted
+        if invented:
+            found.append(f"jobs in the ledger that nobody submitted: {sorted(invented)[:5]}")
+        if self.seqs != list(range(1, len(self.seqs) + 1)):
+            first = next(i for i, s in enumerate(self.seqs, 1) if s != i)
+            found.append(f"seq is not dense: place {first} holds {self.seqs[first - 1]}")
+        twice = [s for s, n in self.sources.items() if n > 1]
+        if twice:
+            found.append(f"inputs that entered the ledger twice: {twice[:5]}")
+        missing = [s for s in self.seqs if self.landed[s] == 0]
+        if missing:
+            found.append(f"{len(missing)} ledger entries are not in ClickHouse: seq {missing[:5]}")
+        extra = [s for s, n in self.landed.items() if n > 1]
+        if extra:
+            found.append(f"{len(extra)} ledger entries are in ClickHouse more than once: seq {extra[:5]}")
+        return found
+
+
+def take(log: Log, landed_seqs: Callable[[], list[int]]) -> Account:
+    """Count it all. `landed_seqs` gives the `seq` of every row of every ledger table in ClickHouse."""
+    account = Account()
+    for _, _, row in read_all(log, "jobs"):
+        if isinstance(row, JobSubmitted):
+            account.submitted.add(row.job)
+        else:
+            assert isinstance(row, JobCancelled)
+    for _, _, entry in read_all(log, "ledger"):
+        assert isinstance(entry, LedgerEntry)
+        account.seqs.append(entry.seq)
+        account.entries[type(entry).__name__] += 1
+        if entry.source:
+            account.sources[f"{entry.source} {type(entry).__name__}"] += 1
+        if isinstance(entry, JobAccepted | JobRefused):
+            account.answered[entry.job] += 1
+    account.landed.update(landed_seqs())
+    return account
