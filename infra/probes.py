@@ -1,15 +1,17 @@
 """Health and metrics over HTTP: `/livez`, `/readyz`, `/metrics`. Served by every role's process; `infra.api` has them, too.
 
-`streams.metrics` counts in plain dictionaries; here they become Prometheus' text format.
+`streams.metrics` counts in plain dictionaries; here they become Prometheus' text format. It decides nothing: what is live and
+ready the workers say themselves.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
 from typing import Final
 
 import uvicorn
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
@@ -18,10 +20,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from infra.metrics import DECLARED
 from schemas.errors import Refused
 from schemas.health import Health
-from streams.metrics import METRICS, Metrics
+from streams.metrics import Labels, Metrics
 
+VERSION: Final = version("lockstep")
 STARTED_S: Final = 10.0
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 Healths = Callable[[], Mapping[str, Health]]
@@ -30,13 +34,21 @@ Healths = Callable[[], Mapping[str, Health]]
 class LockstepCollector(Collector):
     """All declared metrics of a process, those without a value left out."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, healths: Healths) -> None:
         self._metrics = metrics
+        self._healths = healths
+
+    def _edge(self) -> dict[tuple[str, Labels], float]:
+        found: dict[tuple[str, Labels], float] = {("lockstep_info", (VERSION,)): 1.0}
+        for role, health in self._healths().items():
+            found["lockstep_ready", (role,)] = float(health.live and health.ready)
+        return found
 
     def collect(self) -> Iterable[Metric]:
         """As prometheus_client asks for them."""
         values, histograms = self._metrics.copy()
-        for metric in METRICS:
+        values |= self._edge()
+        for metric in DECLARED:
             family: Metric
             if metric.kind == "histogram":
                 family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
@@ -47,6 +59,9 @@ class LockstepCollector(Collector):
                         family.add_metric(labels, list(zip(bounds, counts, strict=True)), found.total)
             elif metric.kind == "counter":
                 family = CounterMetricFamily(metric.name.removesuffix("_total"), metric.help, labels=metric.labels)
+                if not metric.labels:
+                    # From 0 on: `increase` cannot see the first event of a series that begins with it.
+                    values.setdefault((metric.name, ()), 0.0)
                 for (name, labels), value in values.items():
                     if name == metric.name:
                         family.add_metric(labels, value)
@@ -62,7 +77,8 @@ class LockstepCollector(Collector):
 def routes(metrics: Metrics, healths: Healths) -> list[Route]:
     """The three, for any application."""
     registry = CollectorRegistry()
-    registry.register(LockstepCollector(metrics))
+    registry.register(LockstepCollector(metrics, healths))
+    ProcessCollector(registry=registry)
 
     def told(found: Mapping[str, Health], ok: bool) -> Response:
         body = {name: {"live": h.live, "ready": h.ready, "detail": h.detail} for name, h in found.items()}
