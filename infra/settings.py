@@ -32,7 +32,11 @@ HIDDEN: Final = "********"
 _SECRET: Final = re.compile(
     r"password|secret|token|private|credential|key\.pem|jaas|user\.info|oauthbearer\.config", re.IGNORECASE
 )
-_IN_URL: Final = re.compile(r"(://[^/:@\s]*:)[^@/\s]*@")
+# Up to the last @ before the path: a password may hold one.
+_IN_URL: Final = re.compile(r"(://[^/:@\s]*:)[^/\s]*@")
+_IN_QUERY: Final = re.compile(r"([?&][^=&#\s]*(?:password|secret|token)[^=&#\s]*=)[^&#\s]*", re.IGNORECASE)
+# As near as this a variable is a slip of the pen, not another program's.
+_SLIP: Final = 0.8
 Origin = Literal["default", "file", "environment", "flag"]
 
 
@@ -142,7 +146,7 @@ def hidden(name: str, value: object) -> str:
         return ", ".join(
             f"{k}={HIDDEN if _SECRET.search(str(k)) else hidden(str(k), v)}" for k, v in sorted(value.items())
         )
-    return _IN_URL.sub(rf"\1{HIDDEN}@", str(value))
+    return _IN_QUERY.sub(rf"\1{HIDDEN}", _IN_URL.sub(rf"\1{HIDDEN}@", str(value)))
 
 
 def load(flags: Mapping[str, object] | None = None) -> Loaded:
@@ -150,6 +154,7 @@ def load(flags: Mapping[str, object] | None = None) -> Loaded:
     named = os.environ.get(CONFIG)
     file = Path(named) if named else (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
     from_file = _from_file(file) if file is not None else {}
+    _no_slips()
     try:
         from_env = EnvSettingsSource(Settings)()
     except SettingsError as e:
@@ -171,6 +176,17 @@ def load(flags: Mapping[str, object] | None = None) -> Loaded:
             "; ".join(_told(str(error["loc"][0]), error["msg"], origins, file) for error in e.errors())
         ) from e
     return Loaded(settings, origins, file)
+
+
+def _no_slips() -> None:
+    """A variable that is nearly a setting would be passed over, and the process would run on something else."""
+    for variable in sorted(os.environ):
+        name = variable.removeprefix(PREFIX).lower()
+        if not variable.startswith(PREFIX) or name in Settings.model_fields or variable == CONFIG:
+            continue
+        near = get_close_matches(name, Settings.model_fields, 1, _SLIP)
+        if near:
+            raise Refused(f"{variable} is no setting; did you mean {PREFIX}{near[0].upper()}?")
 
 
 def _from_file(file: Path) -> dict[str, object]:

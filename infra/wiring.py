@@ -2,8 +2,10 @@
 command line; it decides nothing.
 """
 
+import os
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -33,6 +35,18 @@ ROLES: Final[tuple[Role, ...]] = ("observe", "decide", "land", "simulate")
 VERSION: Final = version("lockstep")
 
 
+def data_folder(settings: Settings) -> Path:
+    """The data folder, made if it is not there. Raises `Refused` when it cannot be had."""
+    folder = settings.data_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise Refused(f"the data folder {folder} cannot be made: {e.strerror}; name another with --data") from e
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise Refused(f"the data folder {folder} cannot be written by this user; name another with --data")
+    return folder
+
+
 def open_log(settings: Settings, *, create: bool = True) -> Log:
     """The log that settings name. The embedded one is provisioned at once; `create` False refuses a folder without one."""
     if settings.kafka:
@@ -42,8 +56,7 @@ def open_log(settings: Settings, *, create: bool = True) -> Log:
             f"there is no log in {settings.data_dir}; start one with `lockstep up`, or name another folder with --data "
             "(or Kafka with LOCKSTEP_KAFKA)"
         )
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    log = EmbeddedLog(settings.data_dir)
+    log = EmbeddedLog(data_folder(settings))
     log.provision(TOPICS, dry_run=False)
     return log
 

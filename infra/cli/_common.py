@@ -70,6 +70,9 @@ def told() -> Iterator[None]:
         # `lockstep jobs | head`: whoever reads has enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
+    except OSError as e:
+        what = f"{e.filename}: {e.strerror}" if e.filename and e.strerror else str(e)
+        raise fail(what, FAILED) from e
 
 
 def command(work: Callable[P, R]) -> Callable[P, R]:

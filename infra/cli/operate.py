@@ -3,9 +3,9 @@
 import fcntl
 import logging
 import os
-import threading
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Annotated, Final
 
@@ -17,14 +17,17 @@ from connectors.clickhouse.migrate import migrate as apply_migrations
 from connectors.clickhouse.migrate import plan as plan_migrations
 from infra import api, probes
 from infra.cli._common import FAILED, Data, Json, as_json, command, fail, log_to_stderr, say, settings_of, table
-from infra.roles import Roles, exit_code, on_signals, wait_for_topics
-from infra.settings import Settings
-from infra.wiring import ROLES, VERSION, Role, SharedDatabase, open_log, use_registry
-from schemas.errors import Refused
+from infra.registering import Registered, register_schemas
+from infra.roles import Roles, exit_code, on_signals
+from infra.settings import Settings, hidden
+from infra.wiring import ROLES, VERSION, Role, SharedDatabase, data_folder, open_log, use_registry
+from schemas.errors import LockstepError, Refused
 from schemas.topics import TOPICS
 
 _log = logging.getLogger("lockstep.up")
 LOCK: Final = "up.lock"
+# What a shell says of a process that ended by Ctrl-C.
+AT_ONCE: Final = 130
 Simulate = Annotated[bool, typer.Option("--simulate", help="Also play nodes that obey commands, to try things out.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 RoleName = Annotated[str, typer.Argument(help=f"One of {', '.join(ROLES)}.", metavar="ROLE")]
@@ -43,7 +46,7 @@ def up(data: Data = None, simulate: Simulate = False) -> None:
     """Run all roles in this process, on the embedded log or on Kafka. Ctrl-C drains and stops."""
     chosen = settings_of(data).settings
     roles = tuple(role for role in ROLES if simulate or role != "simulate")
-    with _alone(chosen):
+    with _holding(chosen, alone=True):
         _run(chosen, roles, whole=True)
 
 
@@ -52,102 +55,104 @@ def run(role: RoleName, data: Data = None) -> None:
     chosen = [r for r in ROLES if r == role]
     if not chosen:
         raise Refused(f"there is no role {role!r}; it is one of {', '.join(ROLES)}")
-    _run(settings_of(data).settings, tuple(chosen), whole=False)
+    settings = settings_of(data).settings
+    # Roles of one embedded log may be processes of their own, but not beside an `up`, which has them all.
+    with _holding(settings, alone=False) if not settings.kafka else nullcontext():
+        _run(settings, tuple(chosen), whole=False)
 
 
 def _run(chosen: Settings, roles: tuple[Role, ...], *, whole: bool) -> None:
     log_to_stderr(chosen.log_level)
-    stop = threading.Event()
-    on_signals(stop.set, lambda: os._exit(130))
-    use_registry(chosen)
+    registry = use_registry(chosen)
     log = open_log(chosen)
     database = SharedDatabase(chosen)
+    working = Roles(roles, chosen, log, database)
+    on_signals(working.end, lambda: os._exit(AT_ONCE))
+    error: LockstepError | None = None
     try:
-        if not wait_for_topics(log, stop):
-            return
-        working = Roles(roles, chosen, log, database)
-        on_signals(working.end, lambda: os._exit(130))
         served = (
             api.serve(chosen, log, database, working.metrics, working.healths)
             if whole
             else probes.serve(working.metrics, working.healths, chosen.http_host, chosen.http_port)
         )
-        try:
-            if stop.is_set():
-                return
-            working.start()
-            _log.info(
-                "%s on the log %s; ClickHouse: %s; %s",
-                ", ".join(roles),
-                chosen.log_name,
-                _clickhouse(chosen),
-                served.url,
-            )
+
+        def tell() -> None:
+            _log.info("%s on the log %s; ClickHouse: %s; %s", ", ".join(roles), chosen.log_name, _clickhouse(chosen), served.url)  # fmt: skip
             if whole:
-                say(f"Lockstep {VERSION} is up. Log: {chosen.log_name}. ClickHouse: {_clickhouse(chosen)}.")
-                say(
-                    f"API, probes and metrics: {served.url}. Try `lockstep nodes`, `lockstep submit --cards 1 -- true`. Ctrl-C stops."
-                )
-            error = working.wait()
-            if error is None:
-                _log.info("stopping: finishing what was begun")
-            working.close()
+                for line in _hello(chosen, served.url):
+                    say(line)
+
+        try:
+            error = working.run(registry, tell)
         finally:
             served.stop()
     finally:
-        database.close()
-        log.close()
+        if working.clean:
+            database.close()
+            log.close()
     if error is not None:
-        raise fail(str(error), exit_code(error))
+        told = fail(str(error), exit_code(error))
+    if not working.clean:
+        # Something hangs in the log or in ClickHouse, and an orderly exit would wait for it.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(exit_code(error))
+    if error is not None:
+        raise told
     _log.info("stopped")
 
 
+def _hello(chosen: Settings, url: str) -> Iterator[str]:
+    yield f"Lockstep {VERSION} is up."
+    yield f"  data folder  {chosen.data_dir}"
+    yield f"  log          {chosen.log_name}"
+    yield f"  ClickHouse   {_clickhouse(chosen)}"
+    yield f"  API, probes  {url}"
+    yield "Try `lockstep nodes`, or `lockstep submit --cards 1 -- true`. Ctrl-C stops."
+
+
 def _clickhouse(chosen: Settings) -> str:
-    return chosen.clickhouse.split("@")[-1] if chosen.clickhouse else f"engine in {chosen.data_dir / 'clickhouse'}"
+    return (
+        hidden("clickhouse", chosen.clickhouse) if chosen.clickhouse else f"engine in {chosen.data_dir / 'clickhouse'}"
+    )
 
 
 @contextmanager
-def _alone(chosen: Settings) -> Iterator[None]:
-    """One `up` for a data folder: a second one would fence the first. The lock goes with the process, however it ends."""
-    chosen.data_dir.mkdir(parents=True, exist_ok=True)
-    with (chosen.data_dir / LOCK).open("a+") as file:
+def _holding(chosen: Settings, *, alone: bool) -> Iterator[None]:
+    """One `up` for a data folder, or some `run`s: more would fence each other. The lock goes with the process, however it ends."""
+    with (data_folder(chosen) / LOCK).open("a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except OSError as e:
             file.seek(0)
-            pid = file.read().strip() or "another process"
+            who = file.read().strip() or "`lockstep run` in another process"
             raise Refused(
-                f"`lockstep up` is running already on {chosen.data_dir} (process {pid}); stop it first, or name another "
-                "folder with --data"
+                f"{who} is running already on {chosen.data_dir}; stop it first, or name another folder with --data"
             ) from e
         file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        if alone:
+            file.write(f"`lockstep up` (process {os.getpid()})")
+            file.flush()
         yield
 
 
 def provision(data: Data = None, dry_run: DryRun = False, json: Json = False) -> None:
     """Create and adjust topics, and register schemas where a registry is set. Never deletes; safe to repeat."""
     chosen = settings_of(data).settings
-    registry = use_registry(chosen)
     log = open_log(chosen)
     try:
         steps = log.provision(TOPICS, dry_run=dry_run)
     finally:
         log.close()
-    told = [asdict(s) for s in steps]
-    if registry is not None:
-        try:
-            if not dry_run:
-                registry.check()
-        finally:
-            registry.close()
+    schemas: list[Registered] = []
+    if chosen.registry:
+        schemas = register_schemas(chosen, dry_run=dry_run)
     if json:
-        as_json(told)
+        as_json([asdict(s) for s in steps] + [asdict(s) for s in schemas])
     else:
         table(("topic", "", "detail"), [(s.topic, s.action, s.detail) for s in steps])
-        if registry is not None:
-            say(f"Schemas: {'would be registered' if dry_run else 'registered'} at {chosen.registry.split('@')[-1]}.")
+        if schemas:
+            table(("schema", "", "id"), [(s.subject, s.action, s.id or "") for s in schemas], ("id",))
     refused = [s.topic for s in steps if s.action == "refuse"]
     if refused:
         raise fail(f"{', '.join(refused)} cannot be brought to what is declared; see the detail", FAILED)
