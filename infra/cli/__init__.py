@@ -8,7 +8,7 @@ import typer
 
 # Which module has which commands: only the one that is asked for is imported, so that commands are quick.
 MODULES: Final = {
-    "operate": ("up", "run", "provision", "migrate", "settings", "version"),
+    "operate": ("up", "run", "provision", "migrate", "rebuild", "settings", "version"),
     "query": ("nodes", "links", "jobs", "why", "topics", "sql", "queries", "report"),
     "jobs": ("submit", "cancel"),
     "deadletter": ("dead-letter",),

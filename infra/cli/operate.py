@@ -1,4 +1,4 @@
-"""Commands that run and prepare: up, run, provision, migrate, settings, version."""
+"""Commands that run and prepare: up, run, provision, migrate, rebuild, settings, version."""
 
 import fcntl
 import logging
@@ -17,6 +17,7 @@ from connectors.clickhouse.migrate import migrate as apply_migrations
 from connectors.clickhouse.migrate import plan as plan_migrations
 from infra import api, probes
 from infra.cli._common import FAILED, Data, Json, as_json, command, fail, log_to_stderr, say, settings_of, table
+from infra.rebuild import rebuild as from_the_log
 from infra.registering import Registered, register_schemas
 from infra.roles import Roles, exit_code, on_signals
 from infra.settings import Settings, hidden
@@ -36,8 +37,8 @@ RoleName = Annotated[str, typer.Argument(help=f"One of {', '.join(ROLES)}.", met
 def register(app: typer.Typer) -> None:
     """Add these commands."""
     for name, work in (
-        ("up", up), ("run", run), ("provision", provision), ("migrate", migrate), ("settings", settings),
-        ("version", version),
+        ("up", up), ("run", run), ("provision", provision), ("migrate", migrate), ("rebuild", rebuild),
+        ("settings", settings), ("version", version),
     ):  # fmt: skip
         app.command(name)(command(work))
 
@@ -172,6 +173,25 @@ def migrate(data: Data = None, dry_run: DryRun = False, json: Json = False) -> N
         return
     words = {"apply": "would be applied" if dry_run else "applied", "keep": "was there"}
     table(("migration", "name", ""), [(f"{s.number:03}", s.name, words[s.action]) for s in steps])
+
+
+def rebuild(data: Data = None, dry_run: DryRun = False, json: Json = False) -> None:
+    """Fill an empty ClickHouse from the log again: what has ever been decided lands anew when `land` runs next."""
+    chosen = settings_of(data).settings
+    with _holding(chosen, alone=True) if not chosen.kafka else nullcontext():
+        log = open_log(chosen, create=False)
+        database = SharedDatabase(chosen)
+        try:
+            found = from_the_log(chosen, log, database(), dry_run=dry_run)
+        finally:
+            database.close()
+            log.close()
+    if json:
+        as_json(found)
+        return
+    will = "would land" if dry_run else "land when `lockstep up` or `lockstep run land` runs next"
+    for topic, n in found.items():
+        say(f"{topic}: {n:,} messages {will}.")
 
 
 def settings(data: Data = None, json: Json = False) -> None:
