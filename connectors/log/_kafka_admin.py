@@ -34,6 +34,8 @@ from schemas.topics import TopicSpec
 T = TypeVar("T")
 LOOK_S: Final = 0.05
 SPREAD_S: Final = 30.0
+# Markers take milliseconds. A writer that died in mid-transaction holds the end back for `TRANSACTION_MS`: not waited for.
+SETTLE_S: Final = 2.0
 
 
 def settings_of(spec: TopicSpec) -> dict[str, str]:
@@ -148,17 +150,22 @@ class Admin:
         """Oldest kept and last stable offsets."""
         name, doing = self._wire.full(topic), f"asking for the ends of topic {topic}"
 
-        def ask(spec: OffsetSpec) -> dict[int, int]:
+        def ask(spec: OffsetSpec, level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> dict[int, int]:
             asked = self._made().list_offsets(
-                {KafkaPartition(name, p): spec for p in range(partitions)},
-                isolation_level=IsolationLevel.READ_COMMITTED,
-                request_timeout=ASK_S,
+                {KafkaPartition(name, p): spec for p in range(partitions)}, isolation_level=level, request_timeout=ASK_S
             )
             return {p.partition: self._answer(f, doing).offset for p, f in asked.items()}
 
+        oldest, newest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
         # The begin first: it only grows, so it is never seen beyond the end.
-        begins = self._again(lambda: ask(OffsetSpec.earliest()))  # type: ignore[no-untyped-call]
-        ends = self._again(lambda: ask(OffsetSpec.latest()))  # type: ignore[no-untyped-call]
+        begins = self._again(lambda: ask(oldest))
+        written = self._again(lambda: ask(newest, IsolationLevel.READ_UNCOMMITTED))
+        ends = self._again(lambda: ask(newest))
+        # A commit returns when it is certain, a moment before its markers are written and readers see it. Whoever asks
+        # for the end must get what was committed before; what stays open for long is nobody's commit.
+        until = Until(SETTLE_S)
+        while any(ends[p] < written[p] for p in ends) and not until.over():
+            ends = self._again(lambda: ask(newest))
         return {p: Span(begins[p], max(begins[p], ends[p])) for p in sorted(begins)}
 
     def committed(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Committed | None]:

@@ -39,7 +39,7 @@ def _run(*args: str, timeout_s: int = 600, check: bool = True, env: dict[str, st
 
 
 def _chdb_version() -> str:
-    found = re.search(r"^chdb==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M)
+    found = re.search(r"^chdb==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert found
     return found[1]
 

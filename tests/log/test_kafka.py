@@ -9,7 +9,6 @@ from connectors.log.kafka import KafkaLog
 from tests.log.contract import LogContract
 from tests.log.home import Home
 from tests.support.broker import Broker
-from tests.support.fixtures import broker  # noqa: F401
 
 pytestmark = pytest.mark.kafka
 # Silent members lose their partitions within seconds; the session must not be longer than that either.
@@ -17,7 +16,7 @@ IMPATIENT = {"consumer.max.poll.interval.ms": "1500", "consumer.session.timeout.
 
 
 @pytest.fixture
-def home(broker: Broker) -> Iterator[Home]:  # noqa: F811
+def home(broker: Broker) -> Iterator[Home]:
     prefix = f"contract-{os.getpid()}."
     made = Home(
         "kafka",

@@ -7,11 +7,11 @@ import pytest
 
 from connectors.snapshots import FolderSnapshots
 from schemas.codec import encode
+from schemas.dead_letters import MAX_REPLAYS, REPLAYS_HEADER, replay
 from schemas.errors import Refused
 from schemas.log import Log
 from schemas.messages import Record
 from schemas.records import DeadLetter, JobAccepted, NodeChanged, Row
-from schemas.dead_letters import MAX_REPLAYS, REPLAYS_HEADER, replay
 from streams.decide import Decide
 from streams.observe import Observe
 from streams.runner import ProcessorWorker

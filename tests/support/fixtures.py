@@ -10,15 +10,37 @@ import pytest
 
 from tests.support.broker import Broker, NoBroker
 
+# Every folder that imports the fixture has its own instance of it; the broker behind them is one.
+_running: list[Broker] = []
+_users = 0
 
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A real broker, one for the whole session; tests take topics, groups and slots of their own."""
+
+def started(tmp_path_factory: pytest.TempPathFactory) -> Broker:
+    """A running broker of one's own."""
     try:
-        made = Broker.start(tmp_path_factory.mktemp("kafka"))
+        return Broker.start(tmp_path_factory.mktemp("kafka"))
     except NoBroker as e:
         if os.environ.get("LOCKSTEP_REQUIRE_ALL") == "1":
             pytest.fail(str(e))
         pytest.skip(str(e))
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A real broker, one for the whole session; tests take topics, groups and slots of their own, and let it live."""
+    global _users  # noqa: PLW0603 - see above
+    if not _running:
+        _running.append(started(tmp_path_factory))
+    _users += 1
+    yield _running[0]
+    _users -= 1
+    if not _users:
+        _running.pop().stop()
+
+
+@pytest.fixture(scope="module")
+def mortal_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker for tests that kill it; they leave it running."""
+    made = started(tmp_path_factory)
     yield made
     made.stop()
