@@ -31,7 +31,13 @@ def _absent(reason: str) -> None:
 
 def _run(*args: str, timeout_s: int = 600, check: bool = True, env: dict[str, str] | None = None) -> str:
     done = subprocess.run(
-        args, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False, env={**os.environ, **(env or {})}
+        args,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        env={**os.environ, **(env or {})},
     )
     if check and done.returncode:
         pytest.fail(f"{' '.join(args)} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
@@ -103,7 +109,10 @@ def _lockstep(*args: str) -> str:
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[None]:
-    if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
+    if (
+        shutil.which("docker") is None
+        or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode
+    ):
         _absent("no container engine answers: `docker info` failed")
     images = _run("docker", "images", "--format", "{{.Repository}}:{{.Tag}}")
     for image in ("python:3.11-slim-bookworm", "apache/kafka:4.3.1", "prom/prometheus:v2.42.0"):
@@ -129,7 +138,15 @@ def _submit() -> str:
 
 def test_all_services_are_healthy(stack: None) -> None:
     states = [json.loads(line) for line in _compose("ps", "--format", "json").splitlines()]
-    assert {s["Service"] for s in states} >= {"kafka", "registry", "clickhouse", "observe", "decide", "land", "prometheus"}
+    assert {s["Service"] for s in states} >= {
+        "kafka",
+        "registry",
+        "clickhouse",
+        "observe",
+        "decide",
+        "land",
+        "prometheus",
+    }
     assert {s["Service"]: s["State"] for s in states if s["State"] != "running"} == {}
     assert {s["Service"]: s["Health"] for s in states if s["Health"] not in ("healthy", "")} == {}
 

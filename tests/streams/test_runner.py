@@ -7,12 +7,12 @@ import pytest
 
 from connectors.log.memory import MemoryLog
 from schemas.errors import Corrupted, Fenced, StorageFull, TransactionAborted, Transient
+from schemas.health import Health
 from schemas.log import Log
 from schemas.messages import Block, Committed, Record, TopicPartition
 from schemas.topics import TOPICS
 from streams.clock import Deadline, ManualClock
 from streams.metrics import METRICS, TABLE, Metrics
-from schemas.health import Health
 from streams.runner import Loop, ProcessorWorker
 from tests.streams.facts import NOW, drive, job
 from tests.streams.faulty import FaultyLog, scripted
