@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from benchmarks.peers import others
 from schemas.codec import decode_rows, encoder
 from schemas.log import Log
 from schemas.messages import Record, TopicPartition
@@ -99,9 +100,15 @@ def _until(worker: ProcessorWorker, handled: float) -> None:
         worker.step(time.time_ns() // 1_000_000, 100)
 
 
-def run(*, samples: int = SAMPLES, runs: int = RUNS, home: str = "kafka") -> dict[str, float]:
-    """Figures by name: `samples_per_s`, the median of `runs`."""
-    with a_log(home) as (log, _):
+def run(quick: bool) -> dict[str, float]:
+    """`samples_per_s`, and in the same run on the same broker with the same samples `kafka_streams_per_s` and `faust_per_s`."""
+    samples, runs = (100_000, 2) if quick else (SAMPLES, RUNS)
+    return measure(samples=samples, runs=runs, peers=True)
+
+
+def measure(*, samples: int = SAMPLES, runs: int = RUNS, home: str = "kafka", peers: bool = False) -> dict[str, float]:
+    """Figures by name, medians of `runs`."""
+    with a_log(home) as (log, where):
         now = time.time_ns() // 1_000_000
         _send(log, (Record("resources", f"node-{n:05}".encode(), encoder(NodeRegistered)(_registration(f"node-{n:05}", now))) for n in range(NODES)))  # fmt: skip
         worker = ProcessorWorker(log, Observe)
@@ -118,7 +125,10 @@ def run(*, samples: int = SAMPLES, runs: int = RUNS, home: str = "kafka") -> dic
         twice = _told_twice(log)
         if twice:
             raise RuntimeError(f"{twice} changes were told more than once: the figure would be worth nothing")
-        return {"samples_per_s": statistics.median(rates[1:])}
+        figures = {"samples_per_s": statistics.median(rates[1:])}
+        if peers:
+            figures |= others(where, samples * (runs + 1))
+        return figures
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -126,7 +136,7 @@ def main(arguments: Sequence[str]) -> None:
     home = arguments[0] if arguments else "kafka"
     samples = int(arguments[1]) if len(arguments) > 1 else SAMPLES
     runs = int(arguments[2]) if len(arguments) > 2 else RUNS
-    for name, value in run(samples=samples, runs=runs, home=home).items():
+    for name, value in measure(samples=samples, runs=runs, home=home).items():
         print(f"{name}  {value:,.0f}")
 
 

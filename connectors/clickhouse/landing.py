@@ -54,6 +54,7 @@ class Lander:
     """
 
     name = "land"
+    group = GROUP
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class Lander:
 
     def _join(self) -> Member:
         if self._member is None:
-            self._member = self._log.member(GROUP, tuple(TABLES), self, owner=f"{GROUP}.{self._slot}")
+            self._member = self._log.member(self.group, tuple(TABLES), self, owner=f"{self.group}.{self._slot}")
         return self._member
 
     # ---- a step ----

@@ -1,0 +1,116 @@
+"""Peers of the benchmark `observe`: the same work on the same samples of the same broker, by Kafka Streams and by Faust.
+
+Each starts reading at the first sample, in a process of its own, while nothing else runs. The first part of what it reads warms it
+up and is not counted.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from connectors.log.kafka import KafkaLog
+from schemas.codec import PACKAGED
+from schemas.records import NodeTelemetry
+from schemas.topics import TopicSpec
+
+HERE: Final = Path(__file__).parent
+CLASSES: Final = HERE.parents[1] / "var" / "peers"
+# Kafka Streams reads all samples, Faust as many as it gets through in this time.
+STREAMS_S: Final = 300.0
+FAUST_S: Final = 25.0
+CHANGES: Final = "peer-changes"
+
+
+def others(bootstrap: str, samples: int) -> dict[str, float]:
+    """`kafka_streams_per_s` and `faust_per_s`, of `samples` that are in the topic."""
+    log = KafkaLog(bootstrap, prefix="")
+    log.provision([TopicSpec(CHANGES, (), "node", 4, "delete", -1, (), (), "What the peers tell")], dry_run=False)
+    log.close()
+    with tempfile.TemporaryDirectory() as folder:
+        schema = Path(folder) / "sample.avsc"
+        schema.write_text(_plain(PACKAGED.writer(PACKAGED.newest(NodeTelemetry)).avsc))
+        return {
+            "kafka_streams_per_s": _rate(
+                ["java", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", _classpath(), "ObserveStreams", bootstrap, str(schema), str(samples)],
+                {}, samples, STREAMS_S, Path(folder),
+            ),
+            "faust_per_s": _rate(
+                [sys.executable, str(HERE / "faust_agent.py"), "worker", "-l", "error", "--without-web"],
+                {"PEER_BOOTSTRAP": bootstrap, "PEER_SCHEMA": str(schema)}, samples, FAUST_S, Path(folder),
+            ),
+        }  # fmt: skip
+
+
+def _plain(avsc: str) -> str:
+    """The schema without its `lockstep` namespace's docs: both readers want a file of their own."""
+    return json.dumps(json.loads(avsc))
+
+
+def _classpath() -> str:
+    """Jars and class, made once."""
+    if not (CLASSES / "ObserveStreams.class").is_file():
+        CLASSES.mkdir(parents=True, exist_ok=True)
+        shutil.copy(HERE / "pom.xml", CLASSES / "pom.xml")
+        copy = [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            str(CLASSES / "pom.xml"),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={CLASSES / 'libs'}",
+        ]
+        subprocess.run(copy, check=True)
+        subprocess.run(
+            ["javac", "-cp", f"{CLASSES / 'libs'}/*", "-d", str(CLASSES), str(HERE / "ObserveStreams.java")], check=True
+        )
+    return f"{CLASSES}:{CLASSES / 'libs'}/*"
+
+
+def _rate(command: Sequence[str], env: Mapping[str, str], samples: int, limit_s: float, folder: Path) -> float:
+    """Samples a second between the first sixth and the last that it said it had seen."""
+    said: list[tuple[int, float]] = []
+
+    def listen(out: IO[str]) -> None:
+        for line in out:
+            words = line.split()
+            if len(words) == 2 and words[0].isdigit():
+                said.append((int(words[0]), float(words[1])))
+
+    with (folder / "errors").open("w+") as errors:
+        process = subprocess.Popen(
+            list(command),
+            env={**os.environ, **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=folder,
+        )
+        assert process.stdout is not None
+        listener = threading.Thread(target=listen, args=(process.stdout,), daemon=True)
+        listener.start()
+        end = time.monotonic() + limit_s
+        try:
+            while time.monotonic() < end and process.poll() is None and not (said and said[-1][0] >= samples):
+                time.sleep(0.1)
+        finally:
+            process.kill()
+            process.wait()
+            listener.join(5)
+        if len(said) < 2:
+            errors.seek(0)
+            raise RuntimeError(f"{command[0]} said nothing of use: {errors.read()[-1500:]}")
+    last_seen, last_s = said[-1]
+    warm_seen, warm_s = next(s for s in said if s[0] >= last_seen / 6)
+    if warm_seen == last_seen:
+        warm_seen, warm_s = said[0]
+    return (last_seen - warm_seen) / (last_s - warm_s)
