@@ -48,7 +48,7 @@ def up(data: Data = None, simulate: Simulate = False) -> None:
     chosen = settings_of(data).settings
     roles = tuple(role for role in ROLES if simulate or role != "simulate")
     with _holding(chosen, alone=True):
-        _run(chosen, roles, whole=True)
+        _run(chosen, roles, whole=True, flag=f" --data {data}" if data else "")
 
 
 def run(role: RoleName, data: Data = None) -> None:
@@ -62,7 +62,8 @@ def run(role: RoleName, data: Data = None) -> None:
         _run(settings, tuple(chosen), whole=False)
 
 
-def _run(chosen: Settings, roles: tuple[Role, ...], *, whole: bool) -> None:
+def _run(chosen: Settings, roles: tuple[Role, ...], *, whole: bool, flag: str = "") -> None:
+    """`whole`: with the local API. `flag`: what commands need to find this process."""
     log_to_stderr(chosen.log_level)
     registry = use_registry(chosen)
     log = open_log(chosen)
@@ -80,7 +81,7 @@ def _run(chosen: Settings, roles: tuple[Role, ...], *, whole: bool) -> None:
         def tell() -> None:
             _log.info("%s on the log %s; ClickHouse: %s; %s", ", ".join(roles), chosen.log_name, _clickhouse(chosen), served.url)  # fmt: skip
             if whole:
-                for line in _hello(chosen, served.url):
+                for line in _hello(chosen, served.url, flag):
                     say(line)
 
         try:
@@ -103,13 +104,13 @@ def _run(chosen: Settings, roles: tuple[Role, ...], *, whole: bool) -> None:
     _log.info("stopped")
 
 
-def _hello(chosen: Settings, url: str) -> Iterator[str]:
+def _hello(chosen: Settings, url: str, flag: str) -> Iterator[str]:
     yield f"Lockstep {VERSION} is up."
     yield f"  data folder  {chosen.data_dir}"
     yield f"  log          {chosen.log_name}"
     yield f"  ClickHouse   {_clickhouse(chosen)}"
     yield f"  API, probes  {url}"
-    yield "Try `lockstep nodes`, or `lockstep submit --cards 1 -- true`. Ctrl-C stops."
+    yield f"Try `lockstep nodes{flag}`, or `lockstep submit{flag} --cards 1 -- true`. Ctrl-C stops."
 
 
 def _clickhouse(chosen: Settings) -> str:

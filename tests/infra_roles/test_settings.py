@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from infra import settings_page
 from infra.settings import HIDDEN, Settings, hidden, load
 from schemas.errors import Refused
 from tests.commands.conftest import Lockstep
@@ -153,9 +154,26 @@ def test_the_command_shows_and_refuses(lockstep: Lockstep) -> None:
     assert "LOCKSTEP_CLICKHOUSE" in people.out
 
     lockstep.env["LOCKSTEP_HTTP_PORT"] = "70000"
-    for words in (("settings",), ("up",), ("run", "decide"), ("jobs",), ("import", "slurm", "-")):
+    for words in (("up",), ("jobs",), ("import", "slurm", "-")):
         refused = lockstep(*words, stdin="")
         assert refused.code == 2, words
         assert len(refused.err.strip().splitlines()) == 1, refused.err
         assert "LOCKSTEP_HTTP_PORT" in refused.err
         assert not refused.out
+
+
+def test_the_page_of_settings_is_current(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert settings_page.PAGE.read_text("utf-8") == settings_page.page(), "run python -m infra.settings_page"
+    assert settings_page.main(["--check"]) == 0
+    assert all(
+        settings_page.page().count(f"| `{name}` | `LOCKSTEP_{name.upper()}` |") == 1 for name in Settings.model_fields
+    )
+    stale = tmp_path / "settings.md"
+    stale.write_text(settings_page.page() + "more\n")
+    monkeypatch.setattr(settings_page, "PAGE", stale)
+    assert settings_page.main(["--check"]) == 1
+    assert "run python -m infra.settings_page" in capsys.readouterr().err
+    assert settings_page.main([]) == 0
+    assert settings_page.main(["--check"]) == 0
