@@ -7,8 +7,9 @@ readers of other teams find all of them. It never deletes and never changes a re
 from dataclasses import dataclass
 from typing import Literal
 
-from connectors.registry import RegistryIds, subject_of
+from connectors.registry import subject_of
 from infra.settings import Settings
+from infra.wiring import open_registry
 from schemas.errors import Fatal
 from schemas.records import ROW_TYPES
 
@@ -27,8 +28,8 @@ def register_schemas(settings: Settings, *, dry_run: bool) -> list[Registered]:
     that it does not fit, credentials), `Transient` when it is out of reach."""
     done: list[Registered] = []
     with (
-        RegistryIds(settings.registry, settings.registry_options, register=False) as there,
-        RegistryIds(settings.registry, settings.registry_options) as ids,
+        open_registry(settings, register=False) as there,
+        open_registry(settings) as ids,
     ):
         there.check()
         for record in ROW_TYPES:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -92,6 +93,23 @@ class Settings(BaseSettings):
     def _prefix(cls, value: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9._-]*", value):
             raise ValueError("a topic's name has only letters, digits, '.', '_' and '-'")
+        return value
+
+    @field_validator("clickhouse", "registry")
+    @classmethod
+    def _addresses(cls, value: str, info: ValidationInfo) -> str:
+        """Nothing of the value goes into the message: it may hold a password."""
+        if info.field_name == "clickhouse" and value.startswith("chdb:"):
+            return value
+        example = "http://host:8123/database" if info.field_name == "clickhouse" else "http://host:8081"
+        for one in value.split(",") if info.field_name == "registry" else [value]:
+            try:
+                parts = urlsplit(one.strip())
+                whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+            except ValueError:
+                whole = False
+            if value and not whole:
+                raise ValueError(f"an address looks like {example}")
         return value
 
     @property

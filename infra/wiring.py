@@ -16,10 +16,10 @@ from connectors.clickhouse.migrate import migrate
 from connectors.log.embedded import EmbeddedLog
 from connectors.log.kafka import KafkaLog
 from connectors.snapshots import FolderSnapshots
-from infra.settings import Settings
+from infra.settings import Settings, hidden
 from infra.sim import SimWorker
 from schemas.codec import use
-from schemas.errors import Refused
+from schemas.errors import Fatal, Refused
 from schemas.log import Log
 from schemas.topics import TOPICS
 from streams.decide import Decide
@@ -69,13 +69,21 @@ def open_database(settings: Settings) -> Database:
     return database
 
 
+def open_registry(settings: Settings, *, register: bool = True) -> "RegistryIds":
+    """The registry that settings name; asks nothing yet. Raises `Refused` for options that cannot be."""
+    from connectors.registry import RegistryIds  # noqa: PLC0415 - a third of a second that most do without
+
+    try:
+        return RegistryIds(settings.registry, settings.registry_options, register=register)
+    except ValueError as e:
+        raise Refused(f"the registry's options: {hidden('registry', e)}") from None
+
+
 def use_registry(settings: Settings) -> "RegistryIds | None":
     """With a registry its ids are used by this process from here on."""
     if not settings.registry:
         return None
-    from connectors.registry import RegistryIds  # noqa: PLC0415 - a third of a second that most do without
-
-    ids = RegistryIds(settings.registry, settings.registry_options)
+    ids = open_registry(settings)
     use(ids)
     return ids
 
@@ -101,6 +109,14 @@ class SharedDatabase:
             database.close()
 
 
+def _wanted(database: Callable[[], Database]) -> Database:
+    """For a role, what a person must put right (no engine installed, no such database) is the end."""
+    try:
+        return database()
+    except Refused as e:
+        raise Fatal(str(e)) from e
+
+
 def make_worker(role: Role, settings: Settings, log: Log, database: Callable[[], Database], metrics: Metrics) -> Worker:
     """The worker of a role."""
     match role:
@@ -115,6 +131,8 @@ def make_worker(role: Role, settings: Settings, log: Log, database: Callable[[],
             )
         case "land":
             cluster = settings.topic_prefix if settings.kafka else "embedded"
-            return Lander(log, database, cluster, metrics, slot=settings.slot, linger_ms=settings.linger_ms)
+            return Lander(
+                log, lambda: _wanted(database), cluster, metrics, slot=settings.slot, linger_ms=settings.linger_ms
+            )
         case "simulate":
             return SimWorker(log, settings.domain)

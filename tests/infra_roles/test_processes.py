@@ -233,3 +233,26 @@ def _lag(process: Process) -> float:
     """Messages that a role has still to process, as its metrics say."""
     text = httpx.get(f"{process.url}/metrics", trust_env=False).text
     return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith("lockstep_lag_records{"))
+
+
+@pytest.mark.parametrize(
+    ("env", "code", "told"),
+    [
+        ({"LOCKSTEP_CLICKHOUSE": "http://localhost:1/no-name"}, 1, "'no-name' is no name for a ClickHouse database"),
+        (
+            {"LOCKSTEP_REGISTRY": "http://u:s3cret@localhost:1", "LOCKSTEP_REGISTRY_OPTIONS": '{"no.such": "1"}'},
+            2,
+            "no.such",
+        ),
+        ({"LOCKSTEP_KAFKA": "localhost:1", "LOCKSTEP_KAFKA_OPTIONS": '{"acks": "1"}'}, 2, "acks"),
+    ],
+)
+def test_what_only_shows_when_it_is_used(process: Process, env: dict[str, str], code: int, told: str) -> None:
+    process.env |= env
+    process.begin("up")
+    assert process.wait() == code
+    last = process.output().strip().splitlines()[-1]
+    assert last.startswith("lockstep: ")
+    assert told in last
+    assert "Traceback" not in process.output()
+    assert "s3cret" not in process.output()

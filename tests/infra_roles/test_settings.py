@@ -89,6 +89,17 @@ def test_what_is_no_secret_is_shown(value: str) -> None:
         ("LOCKSTEP_DOMAIN", "", "LOCKSTEP_DOMAIN: String should have at least 1 character"),
         ("LOCKSTEP_KAFAK", "host:9092", "LOCKSTEP_KAFAK is no setting; did you mean LOCKSTEP_KAFKA?"),
         ("LOCKSTEP_CLICKHOSUE", "http://h", "LOCKSTEP_CLICKHOSUE is no setting; did you mean LOCKSTEP_CLICKHOUSE?"),
+        (
+            "LOCKSTEP_CLICKHOUSE",
+            "user:s3cret@host:8123",
+            "LOCKSTEP_CLICKHOUSE: an address looks like http://host:8123/data",
+        ),
+        (
+            "LOCKSTEP_CLICKHOUSE",
+            "http://u:s3cret@host:99999/db",
+            "LOCKSTEP_CLICKHOUSE: an address looks like http://host",
+        ),
+        ("LOCKSTEP_REGISTRY", "http://one:8081,two:8081", "LOCKSTEP_REGISTRY: an address looks like http://host:8081"),
         ("LOCKSTEP_CONFIG", "nowhere.yaml", "the settings file nowhere.yaml (LOCKSTEP_CONFIG) is not there"),
     ],
 )
