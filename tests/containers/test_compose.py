@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 import urllib.parse
 import urllib.request
@@ -104,7 +105,7 @@ def _until(what: str, check: "object", timeout_s: float = 120.0) -> None:
 
 def _lockstep(*args: str) -> str:
     """The command line, outside the containers, through the published port."""
-    return _run("lockstep", *args, env={"LOCKSTEP_KAFKA": "localhost:29092"}, timeout_s=60)
+    return _run(sys.executable, "-m", "infra.cli", *args, env={"LOCKSTEP_KAFKA": "localhost:29092"}, timeout_s=60)
 
 
 @pytest.fixture(scope="module")
