@@ -6,9 +6,10 @@ of the same name in `schemas.records`; `connectors.sdk.Producer` sends it.
 
 import time
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from schemas import records
 from schemas.accelerators import ACCELERATORS, candidates
@@ -18,6 +19,7 @@ from schemas.units import parse_bytes, parse_cards_milli, parse_cpu_milli, parse
 
 N = TypeVar("N", int, float)
 INT64_MAX: Final = (1 << 63) - 1
+SHOWN: Final = 80  # characters of a wrong value in an error
 
 
 def now_ms() -> int:
@@ -44,6 +46,29 @@ def _labels(value: object) -> object:
     return tuple(f"{k}={v}" for k, v in value.items()) if isinstance(value, Mapping) else value
 
 
+def _sentence(model: type[BaseModel], error: ValidationError) -> str:
+    """The first of pydantic's errors as one sentence, and how many more there are."""
+    errors = error.errors(include_url=False)
+    first = errors[0]
+    field = str(first["loc"][0]) if first["loc"] else ""
+    told = first["msg"].removeprefix("Value error, ")
+    match first["type"]:
+        case "missing":
+            told = "is missing"
+        case "extra_forbidden":
+            names = [f.alias or name for name, f in model.model_fields.items()]
+            near = get_close_matches(field, names, 1)
+            told = "is no field; " + (f"did you mean {near[0]}?" if near else f"the fields are {', '.join(names)}")
+        case "value_error":
+            pass  # ours: it names value and remedy already
+        case _:
+            shown = repr(first["input"])
+            told = f"{told[:1].lower()}{told[1:]}, not {shown if len(shown) <= SHOWN else shown[:SHOWN] + '…'}"
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    colon = "" if first["type"] in ("missing", "extra_forbidden") else ":"
+    return f"{model.__name__}{f'.{field}' if field else ''}{colon} {told}{more}"
+
+
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 Count = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
 Bytes = Annotated[int, _text(parse_bytes), Field(ge=0, le=INT64_MAX)]
@@ -53,7 +78,7 @@ Gbps = Annotated[float, _text(parse_gbps), Field(ge=0, allow_inf_nan=False)]
 Millis = Annotated[int, _text(parse_duration_ms), Field(ge=0, le=INT64_MAX)]
 Figure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
-At = Annotated[int, Field(default_factory=now_ms, ge=0, le=INT64_MAX)]
+At = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Labels = Annotated[tuple[str, ...], BeforeValidator(_labels)]
 AdminState = Literal["active", "draining", "maintenance"]
 
@@ -65,6 +90,13 @@ class Event(BaseModel):
     row_type: ClassVar[type[Row]]
     topic: ClassVar[str]
     key_field: ClassVar[str]
+
+    def __init__(self, /, **values: object) -> None:
+        """Raises `Refused`: one sentence with the model, the field, what is wrong with it and what would be right."""
+        try:
+            super().__init__(**values)
+        except ValidationError as e:
+            raise Refused(_sentence(type(self), e)) from e
 
     def row(self) -> Row:
         """The row as it is encoded."""
@@ -83,13 +115,13 @@ class NodeRegistered(Event):
     topic: ClassVar[str] = "resources"
     key_field: ClassVar[str] = "node"
     node: Name
-    at: At
+    at: At = Field(default_factory=now_ms)
     domain: Name = "default"
     site: Name
     region: str = ""
     city: str = ""
     data_centre: str = ""
-    row_: str = Field("", alias="row")
+    row_: str = Field(default="", alias="row")
     rack: str = ""
     cards: Annotated[int, Field(ge=0, le=63)] = 0
     card_model: str = ""
@@ -131,7 +163,7 @@ class NodeRemoved(Event):
     topic: ClassVar[str] = "resources"
     key_field: ClassVar[str] = "node"
     node: Name
-    at: At
+    at: At = Field(default_factory=now_ms)
     domain: Name = "default"
     reason: str = ""
 
@@ -143,7 +175,7 @@ class NodeTelemetry(Event):
     topic: ClassVar[str] = "resource-telemetry"
     key_field: ClassVar[str] = "node"
     node: Name
-    at: At
+    at: At = Field(default_factory=now_ms)
     counter: Annotated[int, Field(ge=0, le=INT64_MAX)]
     cards_healthy: Annotated[int, Field(ge=0, le=63)]
     card_utilization_pct: Percent = 0.0
@@ -160,7 +192,7 @@ class LinkRegistered(Event):
     topic: ClassVar[str] = "links"
     key_field: ClassVar[str] = "link"
     link: Name
-    at: At
+    at: At = Field(default_factory=now_ms)
     domain: Name = "default"
     src_site: Name
     dst_site: Name
@@ -183,7 +215,7 @@ class LinkRemoved(Event):
     topic: ClassVar[str] = "links"
     key_field: ClassVar[str] = "link"
     link: Name
-    at: At
+    at: At = Field(default_factory=now_ms)
     domain: Name = "default"
     reason: str = ""
 
@@ -195,7 +227,7 @@ class LinkTelemetry(Event):
     topic: ClassVar[str] = "link-telemetry"
     key_field: ClassVar[str] = "link"
     link: Name
-    at: At
+    at: At = Field(default_factory=now_ms)
     counter: Annotated[int, Field(ge=0, le=INT64_MAX)]
     used_gbps: Gbps
     latency_ms: Figure
@@ -209,11 +241,11 @@ class JobSubmitted(Event):
     topic: ClassVar[str] = "jobs"
     key_field: ClassVar[str] = "job"
     job: Name
-    at: At
+    at: At = Field(default_factory=now_ms)
     domain: Name = "default"
     user: Name
     queue: Name = "default"
-    priority: int = Field(0, ge=-(1 << 31), le=(1 << 31) - 1)
+    priority: int = Field(default=0, ge=-(1 << 31), le=(1 << 31) - 1)
     members: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     cards_milli: CardsMilli = 1000
     card_models: tuple[str, ...] = ()
@@ -243,7 +275,7 @@ class JobCancelled(Event):
     topic: ClassVar[str] = "jobs"
     key_field: ClassVar[str] = "job"
     job: Name
-    at: At
+    at: At = Field(default_factory=now_ms)
     domain: Name = "default"
     user: Name
     reason: str = ""
@@ -256,12 +288,12 @@ class Receipt(Event):
     topic: ClassVar[str] = "receipts"
     key_field: ClassVar[str] = "job"
     job: Name
-    at: At
+    at: At = Field(default_factory=now_ms)
     domain: Name = "default"
     attempt: Annotated[int, Field(ge=1, le=(1 << 31) - 1)]
     node: Name
     kind: Literal["started", "start_failed", "finished", "failed", "released"]
-    exit_code: int = Field(0, ge=-(1 << 31), le=(1 << 31) - 1)
+    exit_code: int = Field(default=0, ge=-(1 << 31), le=(1 << 31) - 1)
     reason: str = ""
 
 
@@ -272,7 +304,7 @@ class JobProgress(Event):
     topic: ClassVar[str] = "receipts"
     key_field: ClassVar[str] = "job"
     job: Name
-    at: At
+    at: At = Field(default_factory=now_ms)
     domain: Name = "default"
     attempt: Annotated[int, Field(ge=1, le=(1 << 31) - 1)]
     progress_fraction: Annotated[float, Field(ge=0, le=1)]

@@ -1,11 +1,11 @@
 """The SDK from the outside: what is refused where it is made, what arrives, on every log."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from connectors import sdk
 from connectors.log.embedded import EmbeddedLog
@@ -82,8 +82,40 @@ def test_text_with_units_becomes_numbers() -> None:
     ],
 )
 def test_wrong_values_never_leave(make: object, told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+    with pytest.raises(Refused, match=told) as caught:
         make()  # type: ignore[operator]
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"node": "n", "counter": 1}, "NodeTelemetry.cards_healthy is missing"),
+        (
+            {"node": "n", "counter": 1, "cards_healthy": 64},
+            "NodeTelemetry.cards_healthy: input should be less than or equal to 63, not 64",
+        ),
+        (
+            {"node": "n", "counter": 1, "cards_healthy": 8, "cards_helthy": 8},
+            "NodeTelemetry.cards_helthy is no field; did you mean cards_healthy?",
+        ),
+        (
+            {"node": "n", "cards_healthy": "x" * 1_000},
+            "NodeTelemetry.counter is missing (and 1 more)",
+        ),
+        (
+            {"node": "n", "counter": 1, "cards_healthy": 8, "memory_used_bytes": "80gb"},
+            "NodeTelemetry.memory_used_bytes: '80gb' ends in 'gb', of which the case is unclear (bits? bytes?); "
+            "GB (powers of 1000) or GiB (powers of 1024) would be right",
+        ),
+    ],
+)
+def test_an_error_is_one_sentence_with_the_field_and_the_remedy(values: dict[str, object], told: str) -> None:
+    with pytest.raises(Refused) as made:
+        sdk.NodeTelemetry(**values)  # type: ignore[arg-type]
+    with pytest.raises(Refused) as read_from_json:
+        sdk.NodeTelemetry.model_validate_json(json.dumps(values))
+    assert str(made.value) == str(read_from_json.value) == told
 
 
 def _send_some(where: "sdk.ProducerSettings | Log") -> None:
