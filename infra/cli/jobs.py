@@ -2,6 +2,7 @@
 
 import getpass
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -21,11 +22,15 @@ from infra.cli._common import (
     settings_of,
     table,
 )
-from infra.client import ask
+from infra.client import Asked, ask
 from infra.submission import read_spec
 from schemas.errors import Refused
+from schemas.units import parse_duration_ms
 
 WAIT_MS = 3_000
+# One question of the local API may wait that long for the engine's first answer; its client gives up later.
+FIRST_ANSWER_MS = 120_000
+LOOK_S = 0.2
 
 
 def register(app: typer.Typer) -> None:
@@ -58,6 +63,10 @@ def submit(
     estimate: Annotated[str | None, typer.Option(help="Expected run: 90s, 1h30m, 2d.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="A label, key=value; repeat for more.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be submitted.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until it is placed; exit code 3 when it is not in time.")
+    ] = False,
+    timeout: Annotated[str, typer.Option(help="How long --wait waits at most: 90s, 10m, 1h.")] = "10m",
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -78,17 +87,38 @@ def submit(
     fields.setdefault("user", getpass.getuser())
     if label:
         fields["labels"] = {**cast(dict[str, str], fields.get("labels", {})), **mapping_of(label, "label")}
+    timeout_ms = _timeout(timeout)
+    until = time.monotonic() + timeout_ms / 1000
     with ask(settings_of(data).settings) as asked:
-        answer = cast(
-            dict[str, Any], asked("submit", fields=fields, wait_ms=WAIT_MS if asked.running else 0, dry_run=dry_run)
-        )
         running = asked.running
+        wait_ms = min(timeout_ms, FIRST_ANSWER_MS) if wait else WAIT_MS if running else 0
+        answer = cast(dict[str, Any], asked("submit", fields=fields, wait_ms=wait_ms, dry_run=dry_run))
+        if wait and not dry_run:
+            _wait(asked, answer, until)
     if json:
         as_json(answer)
     else:
         _tell(answer, dry_run=dry_run, running=running)
     if answer["state"] == "refused":
         raise fail(f"{answer['job']} was refused: {answer['reason']}", WRONG)
+    if wait and not dry_run and answer["state"] in ("", "pending"):
+        raise fail(f"{answer['job']} was not placed within {timeout}; it goes on waiting in its queue", PARTLY)
+
+
+def _timeout(text: str) -> int:
+    """Milliseconds. Raises `Refused`."""
+    try:
+        return parse_duration_ms(text)
+    except Refused as e:
+        raise Refused(f"--timeout: {e}") from e
+
+
+def _wait(asked: Asked, answer: dict[str, Any], until: float) -> None:
+    """Bring the answer up to date until the job waits no more, or until that moment of the monotonic clock."""
+    while answer["state"] == "pending" and time.monotonic() < until:
+        time.sleep(LOOK_S)
+        now = cast(dict[str, Any], asked("job", job=answer["job"]))
+        answer |= {field: now[field] for field in ("state", "code", "reason", "nodes")}
 
 
 def _is_file(given: list[str]) -> bool:
