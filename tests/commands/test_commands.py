@@ -1,0 +1,122 @@
+"""Commands without a running process, and `submit --wait` with one: exit codes, one sentence on standard error, JSON shapes."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connectors.sdk import NodeRegistered, NodeTelemetry, Producer, ProducerSettings
+from tests.commands.conftest import Answer, Lockstep
+
+
+def _one_sentence(answer: Answer, code: int, told: str) -> None:
+    assert answer.code == code, answer.err
+    assert answer.out == ""
+    assert told in answer.err
+    assert len(answer.err.strip().splitlines()) == 1
+
+
+@pytest.fixture
+def provisioned(lockstep: Lockstep) -> Lockstep:
+    """A data folder with one node's events in its log, that no engine has seen yet."""
+    with Producer(ProducerSettings(data_dir=lockstep.data)) as p:
+        p.send(
+            NodeRegistered(node="gpu-17", site="s1", cards=2, card_model="T4", cpu_milli=16_000, memory_bytes=1 << 36)
+        )
+        p.send(NodeTelemetry(node="gpu-17", counter=1, cards_healthy=2))
+    return lockstep
+
+
+def test_what_is_wrong_is_one_sentence_and_a_code(provisioned: Lockstep) -> None:
+    lockstep = provisioned
+    file = lockstep.data.parent / "job.yaml"
+    file.write_text("crads: 8\n")
+    _one_sentence(lockstep("submit", "job.yaml"), 2, "a job has no field 'crads'; did you mean cards?")
+    _one_sentence(lockstep("submit", "absent.yaml"), 2, "absent.yaml cannot be read: No such file or directory")
+    _one_sentence(lockstep("submit", "--memory", "80gb", "--", "true"), 2, "of which the case is unclear")
+    _one_sentence(lockstep("submit", "--wait", "--timeout", "90", "--", "true"), 2, "--timeout: '90' has no unit")
+    _one_sentence(lockstep("why", "nothing"), 3, "there is no job 'nothing'")
+    _one_sentence(lockstep("cancel", "nothing"), 3, "`lockstep jobs` shows those that are known")
+    _one_sentence(lockstep("dead-letter", "show", "0"), 3, "there is no dead letter 0")
+    _one_sentence(lockstep("dead-letter", "replay"), 2, "say which dead letters")
+    assert lockstep("jobs", "--json").json == []  # nothing of it was submitted
+
+
+def test_a_job_file_is_inferred_shown_and_only_then_sent(provisioned: Lockstep) -> None:
+    lockstep = provisioned
+    (lockstep.data.parent / "job.yaml").write_text(
+        "job: train-1\ncards: 2\nmodel: T4\nqueue: night\ncommand: [python, train.py]\n"
+    )
+    told = lockstep("submit", "job.yaml", "--dry-run", "--json", "--queue", "day").json
+    assert told["sent"] is False
+    assert told["asked"]["queue"] == "day"  # a flag goes before the file
+    assert told["asked"]["cards_milli"] == 2_000
+    assert {i["field"] for i in told["inferred"]} == {"priority", "members", "cpu", "memory", "estimate"}
+    assert {t["topic"]: t["messages"] for t in lockstep("topics", "--json").json}["jobs"] == 0
+    sent = lockstep("submit", "job.yaml")
+    assert sent.code == 0
+    assert "train-1 is submitted." in sent.out
+    assert "`lockstep up` will take it up" in sent.err
+    assert {t["topic"]: t["messages"] for t in lockstep("topics", "--json").json}["jobs"] == 1
+
+
+def test_waiting_ends_with_the_placement_or_with_code_3(provisioned: Lockstep) -> None:
+    lockstep = provisioned
+    lockstep.start()
+    lockstep.until("the node", lambda: lockstep("nodes", "--json").json)
+    placed = lockstep("submit", "--wait", "--json", "--job", "one", "--cards", "2", "--memory", "1Gi", "--", "true")
+    assert placed.code == 0
+    assert (placed.json["state"], placed.json["nodes"]) == ("placed", ["gpu-17"])
+    late = lockstep(
+        "submit", "--wait", "--timeout", "2s", "--job", "two", "--cards", "2", "--memory", "1Gi", "--", "true"
+    )
+    assert late.code == 3
+    assert "two waits: " in late.out
+    assert "two was not placed within 2s; it goes on waiting in its queue" in late.err
+    asked = lockstep("why", "two", "--json").json
+    assert asked["state"] == "pending"
+    assert asked["now"]["reason"]
+    _one_sentence(lockstep("why", "tow"), 3, "did you mean two")
+    _one_sentence(lockstep("submit", "--job", "two", "--", "true"), 2, "there is a job 'two' already")
+    _one_sentence(lockstep("sql", "DROP TABLE job_placed"), 2, "")
+    page = lockstep.data.parent / "report.html"
+    assert lockstep("report", "--html", str(page)).code == 0
+    assert page.read_text().lower().startswith("<!doctype html>")
+    assert lockstep.stop() == 0
+
+
+class _Stranger(http.server.BaseHTTPRequestHandler):
+    """Another program that has the port of a Lockstep that was killed."""
+
+    def do_POST(self) -> None:
+        self.send_response(404)
+        self.end_headers()
+        self.wfile.write(b"not here")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name it has in the library
+        pass
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    server = http.server.HTTPServer(("127.0.0.1", 0), _Stranger)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"url": "http://127.0.0.1:1", "token": "t", "pid": 1}'])
+def test_a_stale_address_is_seen_through(provisioned: Lockstep, content: str) -> None:
+    (provisioned.data / "api.json").write_text(content)
+    assert provisioned("jobs", "--json").json == []
+
+
+def test_a_stranger_on_the_port_is_not_taken_for_lockstep(provisioned: Lockstep, stranger: str) -> None:
+    Path(provisioned.data / "api.json").write_text(json.dumps({"url": stranger, "token": "t", "pid": 1}))
+    assert provisioned("jobs", "--json").json == []
