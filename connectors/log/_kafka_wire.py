@@ -104,6 +104,8 @@ _ELECTING: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR, KafkaError.UNSTABLE_OFFSET_COMMIT,
+        # A broker that just came back knows less of who leads than its clients do.
+        KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH,
     }
 )  # fmt: skip
 _DOWN: Final = frozenset(

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from itertools import combinations
 from pathlib import Path
 
@@ -122,13 +120,3 @@ def test_prometheus_reads_the_rules() -> None:
     assert f"./infra/compose/alerts.yml:{rules}:ro" in compose
     jobs = [s["job_name"] for s in yaml.safe_load((COMPOSE / "prometheus.yml").read_text())["scrape_configs"]]
     assert "lockstep" in jobs  # alerts ask for this job
-
-
-def test_alerts_fire_when_they_should() -> None:
-    """Prometheus' own test of rules, where it is installed."""
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed (Debian: prometheus)")
-    cases = Path(__file__).with_name("alerts_test.yml")
-    done = subprocess.run([promtool, "test", "rules", str(cases)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
