@@ -7,8 +7,6 @@ of the same name in `schemas.records`; `connectors.sdk.Producer` sends it.
 import time
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from functools import cache
-from operator import attrgetter
 from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -85,12 +83,6 @@ Labels = Annotated[tuple[str, ...], BeforeValidator(_labels)]
 AdminState = Literal["active", "draining", "maintenance"]
 
 
-@cache
-def _values(row_type: type[Row]) -> attrgetter[tuple[object, ...]]:
-    """Reads all fields of an event at once: half the time of one after the other, and telemetry is sent by the million."""
-    return attrgetter(*row_type._fields)
-
-
 class Event(BaseModel):
     """What all events share. `topic` and `key` say where one goes."""
 
@@ -108,7 +100,7 @@ class Event(BaseModel):
 
     def row(self) -> Row:
         """The row as it is encoded."""
-        row: Row = self.row_type._make(_values(self.row_type)(self))
+        row: Row = self.row_type._make(getattr(self, f) for f in self.row_type._fields)
         return row
 
     @property
