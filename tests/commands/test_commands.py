@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from connectors.log.embedded import EmbeddedLog
 from connectors.sdk import NodeRegistered, NodeTelemetry, Producer, ProducerSettings
+from schemas.messages import Record
 from tests.commands.conftest import Answer, Lockstep
 
 
@@ -86,6 +88,34 @@ def test_waiting_ends_with_the_placement_or_with_code_3(provisioned: Lockstep) -
     assert lockstep("report", "--html", str(page)).code == 0
     assert page.read_text().lower().startswith("<!doctype html>")
     assert lockstep.stop() == 0
+
+
+def test_a_dead_letter_and_its_way_back(provisioned: Lockstep) -> None:
+    """Listed, shown, tried, sent back and refused again: the same with and without a running process."""
+    lockstep = provisioned
+    log = EmbeddedLog(lockstep.data)
+    appender = log.appender("test")
+    appender.send(Record("jobs", b"key", b"text instead of Avro"))
+    appender.close(10_000)
+    log.close()
+    lockstep.start()
+    lockstep.until("refused", lambda: lockstep("dead-letter", "list", "--json").json)
+    (letter,) = lockstep("dead-letter", "list", "--json").json
+    assert (letter["topic"], letter["stage"], letter["code"], letter["replays"]) == ("jobs", "decide", "wrong_magic", 0)
+    tried = lockstep("dead-letter", "replay", "--topic", "jobs", "--dry-run", "--json")
+    assert tried.code == 0
+    assert [t["action"] for t in tried.json] == ["would be replayed"]
+    assert lockstep("dead-letter", "replay", "--topic", "jobs", "--limit", "1").code == 0
+    lockstep.until("refused again", lambda: len(lockstep("dead-letter", "list", "--json").json) == 2)
+    left = lockstep("dead-letter", "replay", "--topic", "jobs", "--limit", "1")
+    assert left.code == 3
+    assert "1 of 1 were left alone" in left.err
+    assert lockstep.stop() == 0
+    letters = lockstep("dead-letter", "list", "--json").json
+    assert [d["replays"] for d in letters] == [1, 0]  # newest first; the one left alone did not come back
+    whole = lockstep("dead-letter", "show", str(letter["id"]), "--json").json
+    assert bytes.fromhex(whole["value_hex"]) == b"text instead of Avro"
+    assert "text instead of Avro" in lockstep("dead-letter", "show", str(letter["id"])).out
 
 
 class _Stranger(http.server.BaseHTTPRequestHandler):
