@@ -1,6 +1,7 @@
 """Whom a command asks: the running process of the data folder through its API, else the log and ClickHouse themselves."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
@@ -42,6 +43,8 @@ class Remote:
             body = answer.json()
         except (httpx.HTTPError, ValueError) as e:
             raise Transient(f"the running process at {self._url} does not answer: {str(e) or type(e).__name__}") from e
+        if not isinstance(body, dict) or not ({"answer", "error"} & set(body)):
+            raise Transient(f"what answers at {self._url} is not Lockstep")
         if answer.status_code != 200:
             raise error_of(body)
         return body["answer"]
@@ -66,8 +69,9 @@ def _running(settings: Settings, client: httpx.Client) -> Remote | None:
     """The process that `api.json` names, if it lives: the file outlives a process that was killed."""
     try:
         told = json.loads((settings.data_dir / FILE).read_text())
-        url, token = str(told["url"]), str(told["token"])
-    except FileNotFoundError:
+        url, token, pid = str(told["url"]), str(told["token"]), int(told["pid"])
+        os.kill(pid, 0)
+    except (FileNotFoundError, ProcessLookupError):
         return None
     except PermissionError as e:
         raise Refused(
@@ -78,10 +82,8 @@ def _running(settings: Settings, client: httpx.Client) -> Remote | None:
     remote = Remote(url, token, client)
     try:
         remote("status")
-    except Transient:
-        return None
-    except Refused:
-        return None  # another process has the port by now, or the file is of an earlier one
+    except LockstepError:
+        return None  # nobody answers, or another process has the port by now
     return remote
 
 
