@@ -141,7 +141,7 @@ def log_to_stderr(level: str) -> None:
     logging.basicConfig(
         level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", force=True
     )
-    for noisy in ("httpx", "httpcore", "urllib3"):
+    for noisy in ("httpx", "httpx2", "httpcore", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
