@@ -118,9 +118,9 @@ class Broker:
         self._guard: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "server.properties").write_text(_properties(folder, self._plain, sasl, controller))
-        self._java(
-            "kafka.tools.StorageTool", "format", "-t", urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        )
+        # Its first character may be a dash, which would be taken for an option.
+        cluster = "L" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+        self._java("kafka.tools.StorageTool", "format", "-t", cluster)
 
     @classmethod
     def start(cls, data_dir: Path, port: int | None = None) -> "Broker":
