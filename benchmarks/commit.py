@@ -30,6 +30,7 @@ NODES: Final = 512
 RATE_PER_S: Final = 1_000
 SECONDS: Final = 10
 BURST: Final = 20_000
+WARM_S: Final = 5.0
 RUNS: Final = 3
 
 
@@ -168,7 +169,7 @@ def measure(
             appender.flush(30_000)
             placements = _Placements(log)
             try:
-                _steady(log, placements, rate_per_s, min(1.0, seconds))  # warms up, not counted
+                _steady(log, placements, rate_per_s, min(WARM_S, seconds))  # warms up broker and engine, not counted
                 waits = sorted(_steady(log, placements, rate_per_s, seconds))
                 p50s.append(waits[len(waits) // 2])
                 p99s.append(waits[len(waits) * 99 // 100])

@@ -1,10 +1,15 @@
 """The `lockstep` command. Modules beside this one hold the commands; this one puts them together."""
 
+import os
 import sys
 from importlib import import_module
 from typing import Final
 
 import typer
+
+# A role is one thread: a pool beside it, for blocks as small as ours, costs half of the decoding (measured on two cores), and more
+# where others want the cores, too. Read when polars is imported.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 # Which module has which commands: only the one that is asked for is imported, so that commands are quick.
 MODULES: Final = {
