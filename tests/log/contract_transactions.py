@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.errors import Fenced, LockstepError
+from schemas.errors import Fenced, LockstepError, TransactionAborted
 from schemas.log import Log, Member
 from schemas.messages import Committed, Record, TopicPartition
 from tests.log.home import Ears, Home, drain, everything, numbered, quiet, settle, values, write
