@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from schemas.pages import keep
 from streams.metrics import METRICS, Metric
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
@@ -74,14 +75,7 @@ def page() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page; with `--check` only say whether it is current. Exit codes: 0 current or written, 1 stale."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if "--check" not in given:
-        PAGE.write_text(page(), "utf-8")
-        return 0
-    if PAGE.is_file() and PAGE.read_text("utf-8") == page():
-        return 0
-    sys.stderr.write("docs/metrics.md is stale: run python -m infra.metrics\n")
-    return 1
+    return keep(PAGE, page(), "infra.metrics", sys.argv[1:] if arguments is None else arguments)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.settings import PREFIX, Settings
+from schemas.pages import keep
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 _INTRO: Final = """# Settings
@@ -43,14 +44,7 @@ def page() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page; with `--check` only say whether it is current. Exit codes: 0 current or written, 1 stale."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if "--check" not in given:
-        PAGE.write_text(page(), "utf-8")
-        return 0
-    if PAGE.is_file() and PAGE.read_text("utf-8") == page():
-        return 0
-    sys.stderr.write("docs/settings.md is stale: run python -m infra.settings_page\n")
-    return 1
+    return keep(PAGE, page(), "infra.settings_page", sys.argv[1:] if arguments is None else arguments)
 
 
 if __name__ == "__main__":

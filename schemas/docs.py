@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from schemas.codec import PACKAGED
+from schemas.pages import keep
 from schemas.records import LEDGER_TYPES, ROW_TYPES, Row
 from schemas.topics import TOPICS, TopicSpec
 
@@ -110,13 +111,7 @@ def page() -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the page, or with `--check` say whether it is current."""
-    text = page()
-    if "--check" in arguments:
-        current = PAGE.exists() and PAGE.read_text("utf-8") == text
-        print("docs/events.md is current" if current else "docs/events.md is old: run python -m schemas.docs")
-        return 0 if current else 1
-    PAGE.write_text(text, "utf-8")
-    return 0
+    return keep(PAGE, page(), "schemas.docs", arguments)
 
 
 if __name__ == "__main__":
