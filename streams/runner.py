@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
+from schemas.committing import commit_patiently
 from schemas.errors import Fatal, Fenced, LockstepError, Transient
 from schemas.health import Health
 from schemas.log import Log, Member
@@ -22,7 +23,6 @@ from streams.processor import Processor
 _log = logging.getLogger("lockstep.runner")
 # A step that waits this long for messages keeps shutdown and time-outs prompt without spinning.
 STEP_WAIT_MS: Final = 100
-COMMIT_TRIES: Final = 3
 # Lag asks the log; people and alerts look every few seconds.
 LAG_EVERY_S: Final = 1.0
 
@@ -92,7 +92,8 @@ class ProcessorWorker:
             self._started = True
         records += p.process(blocks, now, drained=handled < p.max_records) if blocks else p.tick(now)
         if blocks or records:
-            self._commit(member, {b.tp: Committed(b.next_offset) for b in blocks}, records)
+            took_s = commit_patiently(member, {b.tp: Committed(b.next_offset) for b in blocks}, records)
+            self.metrics.observe("lockstep_commit_seconds", took_s, self.name)
             p.committed()
             self.metrics.observe("lockstep_step_seconds", time.perf_counter() - begun, self.name)
         self._uncommitted = False
@@ -108,18 +109,6 @@ class ProcessorWorker:
             self._lag_at = time.monotonic() + LAG_EVERY_S
             self.lag_records()
         return handled + len(records)
-
-    def _commit(self, member: Member, positions: Mapping[TopicPartition, Committed], records: Sequence[Record]) -> None:
-        begun = time.perf_counter()
-        for tries in range(1, COMMIT_TRIES + 1):
-            try:
-                member.commit(positions, records)
-                break
-            except Transient as e:
-                if tries == COMMIT_TRIES or type(e) is not Transient:
-                    raise
-                time.sleep(e.retry_after_ms / 1000)
-        self.metrics.observe("lockstep_commit_seconds", time.perf_counter() - begun, self.name)
 
     def reset(self) -> None:
         self.metrics.add("lockstep_restarts_total", 1, self.name, "uncommitted")
