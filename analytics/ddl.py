@@ -9,8 +9,7 @@ import json
 import sys
 from typing import Final
 
-from schemas.codec import PACKAGED
-from schemas.codec._ids import snake
+from schemas.codec import PACKAGED, snake
 from schemas.records import LEDGER_TYPES, DeadLetter, Row
 
 LANDED: Final[tuple[type[Row], ...]] = (*LEDGER_TYPES, DeadLetter)

@@ -18,8 +18,7 @@ from connectors.clickhouse.client import Database, connect
 from connectors.clickhouse.landing import Lander
 from connectors.clickhouse.migrate import migrate
 from connectors.log.embedded import EmbeddedLog
-from schemas.codec import decode_rows, encode
-from schemas.codec._ids import snake
+from schemas.codec import decode_rows, encode, snake
 from schemas.messages import Record, TopicPartition
 from schemas.records import JobAccepted, JobEnded, JobPlaced, JobStarted, LedgerEntry, ReceiptRecorded
 from schemas.topics import TOPICS

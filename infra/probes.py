@@ -105,7 +105,6 @@ class Served:
         config = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, lifespan="off")
         self._server = uvicorn.Server(config)
         self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-        self._host, self._port = host, port
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._failed = ""
         self._thread.start()

@@ -3,26 +3,22 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import analytics
 from analytics import page as the_page
 from analytics import report as the_report
-from connectors.clickhouse.client import connect
 from connectors.clickhouse.landing import Lander
-from connectors.clickhouse.migrate import migrate
-from schemas.codec._ids import snake
+from infra.settings import Settings
+from infra.wiring import open_database
+from schemas.codec import snake
 from schemas.log import Log
 from schemas.records import LEDGER_TYPES
 from streams.metrics import Metrics
-
-FOLDER = "clickhouse"
 
 
 class ChdbWarehouse:
     """`infra.demo.Warehouse` on chDB."""
 
     def __init__(self, log: Log, folder: Path) -> None:
-        self._database = connect(f"chdb:{folder / FOLDER}")
-        migrate(self._database, analytics.migrations())
+        self._database = open_database(Settings.model_validate({"data_dir": folder}))
         # In simulated time nothing is gained by waiting for more rows.
         self._lander = Lander(log, lambda: self._database, "demo", Metrics(), linger_ms=0)
 

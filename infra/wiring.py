@@ -13,7 +13,7 @@ import analytics
 from connectors.clickhouse.client import Database, connect
 from connectors.clickhouse.landing import Lander
 from connectors.clickhouse.migrate import migrate
-from connectors.log.embedded import EmbeddedLog
+from connectors.log.embedded import FILE_NAME, EmbeddedLog
 from connectors.log.kafka import KafkaLog
 from connectors.snapshots import FolderSnapshots
 from infra.settings import Settings, hidden
@@ -51,7 +51,7 @@ def open_log(settings: Settings, *, create: bool = True) -> Log:
     """The log that settings name. The embedded one is provisioned at once; `create` False refuses a folder without one."""
     if settings.kafka:
         return KafkaLog(settings.kafka, prefix=settings.topic_prefix, options=settings.kafka_options)
-    if not create and not (settings.data_dir / "log.sqlite").is_file():
+    if not create and not (settings.data_dir / FILE_NAME).is_file():
         raise Refused(
             f"there is no log in {settings.data_dir}; start one with `lockstep up`, or name another folder with --data "
             "(or Kafka with LOCKSTEP_KAFKA)"

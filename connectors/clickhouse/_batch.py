@@ -11,8 +11,7 @@ from typing import Final, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from schemas.codec import SchemaIds, Writer, frame_bodies, zigzag
-from schemas.codec._frame import avro_bytes, extended
+from schemas.codec import SchemaIds, Writer, avro_bytes, extended, frame_bodies, zigzag
 from schemas.errors import Poison, Where
 from schemas.messages import Block, TopicPartition
 from schemas.records import Row

@@ -39,9 +39,10 @@ PINNED: Final[Mapping[str, str]] = {
 }
 # `deduplicate_insert` came with 26.2; before it `insert_deduplicate` alone decides.
 MAY_BE_ABSENT: Final = frozenset({"deduplicate_insert"})
-# Error codes of ClickHouse after which the same call may work: time, memory, parts, disk, shutdown, network, keeper.
-_PASSING: Final = frozenset({159, 160, 202, 209, 210, 236, 241, 242, 243, 252, 279, 319, 394, 425, 439, 745, 999})
-_PASSING_CODES_OF_LOGIN: Final = frozenset({516, 192, 193, 194})
+# Error codes of ClickHouse after which the same call may work: time, memory, parts, disk, shutdown, network, keeper, login.
+_PASSING: Final = frozenset(
+    {159, 160, 192, 193, 194, 202, 209, 210, 236, 241, 242, 243, 252, 279, 319, 394, 425, 439, 516, 745, 999}
+)
 # Bytes that a format does not understand, or values that a table refuses.
 _BAD_DATA: Final = frozenset({6, 26, 27, 33, 38, 41, 49, 53, 69, 70, 72, 117, 131, 158, 321, 349, 469, 588, 643, 1001})
 _READ_ONLY: Final = 164
@@ -141,7 +142,7 @@ def _refined(
         cause = _CAUSE.search(said)
         said = cause[1] if cause else "the connection broke or timed out"
         return Transient(f"{where} does not answer: {said}", 1_000)
-    if code in _PASSING or code in _PASSING_CODES_OF_LOGIN:
+    if code in _PASSING:
         return Transient(f"{where}: {said}", 1_000)
     if inserting and code in _BAD_DATA:
         return BadData(said)

@@ -13,11 +13,11 @@ from typing import Final, Protocol
 
 from connectors.clickhouse._batch import Batch, Plan, cut, read_plan, sort_out
 from connectors.clickhouse._inserting import Inserting
-from connectors.clickhouse.client import DATABASE, PINNED, Database
-from schemas.codec import IN_USE, SchemaIds
-from schemas.codec._ids import snake
+from connectors.clickhouse.client import PINNED, Database
+from schemas.codec import IN_USE, SchemaIds, snake
+from schemas.committing import commit_patiently
 from schemas.dead_letters import dead_letter
-from schemas.errors import Fatal, LockstepError, TransactionAborted, Transient
+from schemas.errors import Fatal, LockstepError, Transient
 from schemas.health import Health
 from schemas.log import Log, Member
 from schemas.messages import Block, Committed, Record, TopicPartition
@@ -32,7 +32,6 @@ TABLES: Final[Mapping[str, Mapping[type[Row], str]]] = {
 # An insert costs about ten milliseconds whatever its size: rows are gathered for a second, or until there are this many.
 MAX_ROWS: Final = 50_000
 LINGER_MS: Final = 1_000
-COMMIT_TRIES: Final = 3
 LAG_EVERY_S: Final = 1.0
 
 
@@ -242,21 +241,13 @@ class Lander:
         self._counters.set("lockstep_landing_delay_seconds", max(0.0, (now - oldest) / 1000))
 
     def _commit(self, member: Member, positions: Mapping[TopicPartition, Committed], records: Sequence[Record]) -> None:
-        """Raises what a member raises; after `TransactionAborted` and after the last try everything is read again."""
-        begun = time.monotonic()
-        for tries in range(1, COMMIT_TRIES + 1):
-            try:
-                member.commit(positions, records)
-                break
-            except Transient as e:
-                if tries == COMMIT_TRIES or isinstance(e, TransactionAborted):
-                    self._broken = True
-                    raise
-                time.sleep(e.retry_after_ms / 1000)
-            except LockstepError:
-                self._broken = True
-                raise
-        self._counters.observe("lockstep_commit_seconds", time.monotonic() - begun, self.name)
+        """Raises what a member raises; then everything is read again."""
+        try:
+            took_s = commit_patiently(member, positions, records)
+        except LockstepError:
+            self._broken = True
+            raise
+        self._counters.observe("lockstep_commit_seconds", took_s, self.name)
 
     def _inserter(self) -> Inserting:
         if self._inserting is None:
@@ -344,7 +335,7 @@ def ready(database: Database) -> None:
         if "deduplication_window" not in str(engine) and not str(engine).startswith("Replicated"):
             raise Fatal(
                 f"table {name} of {database.name} forgets insert tokens: it needs non_replicated_deduplication_window; "
-                f"run ALTER TABLE {DATABASE}.{name} MODIFY SETTING non_replicated_deduplication_window = 1000"
+                f"run ALTER TABLE {database.database}.{name} MODIFY SETTING non_replicated_deduplication_window = 1000"
             )
 
 

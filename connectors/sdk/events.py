@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from schemas import records
-from schemas.accelerators import ACCELERATORS, candidates
+from schemas.accelerators import candidates
 from schemas.errors import Refused
 from schemas.records import Row
 from schemas.units import parse_bytes, parse_cards_milli, parse_cpu_milli, parse_duration_ms, parse_gbps
@@ -149,11 +149,6 @@ class NodeRegistered(Event):
             values["card_model"] = fitting[0].model
             values["card_memory_bytes"] = self.card_memory_bytes or fitting[0].memory_bytes
         return records.NodeRegistered(**values)
-
-    @property
-    def known_model(self) -> bool:
-        """Whether the accelerator table knows the card; a model it does not know is matched by its name only."""
-        return not self.card_model or self.card_model in ACCELERATORS or bool(candidates(self.card_model))
 
 
 class NodeRemoved(Event):

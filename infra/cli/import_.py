@@ -6,7 +6,6 @@ Parses, shows, and appends to the log; what the file means is the sources' work 
 import json
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +18,7 @@ from rich.table import Table
 from connectors.sources.found import Found, Remark, Setting
 from connectors.sources.importing import Tool, read_file
 from infra.cli._common import Data, settings_of, told
+from infra.wire import now_ms
 from infra.wiring import open_log, use_registry
 from schemas.codec import encode
 from schemas.errors import LockstepError, Refused
@@ -76,7 +76,7 @@ def _take(
     console = Console(stderr=as_json)
     with told():
         chosen = settings_of(data).settings
-    setting = Setting(domain or chosen.domain, time.time_ns() // 1_000_000, site, ended)
+    setting = Setting(domain or chosen.domain, now_ms(), site, ended)
     try:
         found = _read(tool, file, setting)
         if not dry_run and (found.nodes or found.jobs):

@@ -10,8 +10,7 @@ import pytest
 from connectors.clickhouse.client import Database
 from connectors.clickhouse.landing import TABLES, Lander, ready
 from connectors.log.memory import MemoryLog
-from schemas.codec import PACKAGED, decode, encode
-from schemas.codec._ids import snake
+from schemas.codec import PACKAGED, decode, encode, snake
 from schemas.errors import Fatal, Fenced, Transient, Where
 from schemas.messages import Committed, Record, TopicPartition
 from schemas.records import LEDGER_TYPES, DeadLetter, JobPending, Row
