@@ -4,6 +4,8 @@ It only arranges and prints; `infra.demo` does the work.
 """
 
 import json
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -125,8 +127,14 @@ def _tell(console: Console, outcome: Outcome, took_s: float) -> None:
     if outcome.page is not None:
         console.print(f"The same with plots: {outcome.page}")
     console.print("\nTry next:")
-    for line in outcome.next_commands:
+    for line in _next(outcome):
         console.print(f"  [bold]{line}[/bold]", highlight=False, soft_wrap=True)
+
+
+def _next(outcome: Outcome) -> list[str]:
+    """The commands to try next, as this shell finds them: `bin/demo` runs from an environment that is not on its path."""
+    program = "lockstep" if shutil.which("lockstep") else sys.argv[0]
+    return [program + line.removeprefix("lockstep") for line in outcome.next_commands]
 
 
 def _as_json(outcome: Outcome, took_s: float) -> dict[str, object]:
@@ -140,5 +148,5 @@ def _as_json(outcome: Outcome, took_s: float) -> dict[str, object]:
         "entries": dict(outcome.account.logged),
         "rows": None if outcome.account.landed is None else dict(outcome.account.landed),
         "faults": outcome.account.faults(),
-        "next": list(outcome.next_commands),
+        "next": _next(outcome),
     }

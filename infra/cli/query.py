@@ -163,7 +163,8 @@ def why(job: Annotated[str, typer.Argument(help="Id of the job.")], data: Data =
         as_json(told)
         return
     a = told["asked"]
-    cards = f"{a['cards_milli'] / 1000:g} cards" if a["cards_milli"] else "no card"
+    number = f"{a['cards_milli'] / 1000:g}"
+    cards = f"{number} {'card' if number == '1' else 'cards'}" if a["cards_milli"] else "no card"
     models = f" of {' or '.join(a['card_models'])}" if a["card_models"] else ""
     say(f"{told['job']} is {told['state']}.", "bold")
     if told["state"] == "pending":
