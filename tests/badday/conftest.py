@@ -1,5 +1,5 @@
 """A broker for bad days."""
 
-from tests.support.fixtures import broker, mortal_broker
+from tests.support.fixtures import broker, front, mortal_broker
 
-__all__ = ["broker", "mortal_broker"]
+__all__ = ["broker", "front", "mortal_broker"]

@@ -7,15 +7,11 @@ run can be repeated as far as a machine's timing lets it.
 import os
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import analytics
-from connectors.clickhouse.client import connect
 from connectors.clickhouse.landing import TABLES
-from connectors.clickhouse.migrate import migrate
 from connectors.log.embedded import EmbeddedLog
 from connectors.log.kafka import KafkaLog
 from schemas.codec import decode_rows, encode
@@ -87,18 +83,6 @@ def _landed(front: ChdbFront) -> list[int]:
     for table in TABLES["ledger"].values():
         found += [int(s) for s in front.column(f"SELECT seq FROM lockstep.{table}")]
     return found
-
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[ChdbFront]:
-    front = ChdbFront.start(tmp_path / "chdb")
-    try:
-        database = connect(front.url)
-        migrate(database, analytics.migrations())
-        database.close()
-        yield front
-    finally:
-        front.stop()
 
 
 def _bad_day(log: Log, env: dict[str, str], front: ChdbFront, tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from connectors.clickhouse.client import Database, connect
 from connectors.clickhouse.migrate import migrate
 from connectors.log.memory import MemoryLog
 from schemas.topics import TOPICS
-from tests.support.chdb_front import ChdbFront
+from tests.support.fixtures import front
+
+__all__ = ["front"]
 
 
 @pytest.fixture
@@ -22,19 +24,6 @@ def db(tmp_path: Path) -> Iterator[Database]:
         yield opened
     finally:
         opened.close()
-
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[ChdbFront]:
-    """A migrated database behind HTTP, in a process of its own."""
-    started = ChdbFront.start(tmp_path / "front")
-    try:
-        opened = connect(started.url)
-        migrate(opened, analytics.migrations())
-        opened.close()
-        yield started
-    finally:
-        started.stop()
 
 
 @pytest.fixture

@@ -5,10 +5,15 @@ What needs something that this machine lacks is skipped with the reason, or fail
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import analytics
+from connectors.clickhouse.client import connect
+from connectors.clickhouse.migrate import migrate
 from tests.support.broker import Broker, NoBroker
+from tests.support.chdb_front import ChdbFront
 
 # Every folder that imports the fixture has its own instance of it; the broker behind them is one.
 _running: list[Broker] = []
@@ -44,3 +49,16 @@ def mortal_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     made = started(tmp_path_factory)
     yield made
     made.stop()
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Iterator[ChdbFront]:
+    """A migrated ClickHouse behind HTTP, in a process of its own that tests may kill."""
+    started = ChdbFront.start(tmp_path / "front")
+    try:
+        opened = connect(started.url)
+        migrate(opened, analytics.migrations())
+        opened.close()
+        yield started
+    finally:
+        started.stop()
