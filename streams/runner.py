@@ -125,9 +125,10 @@ class ProcessorWorker:
         """Messages waiting, all partitions; also sets the gauge."""
         if self._member is None:
             return 0
-        by_topic: dict[str, int] = {}
+        # Topics without a partition here have no lag here: their gauge must not keep what was once so.
+        by_topic = dict.fromkeys(self.processor.topics, 0)
         for tp, n in self._member.lag().items():
-            by_topic[tp.topic] = by_topic.get(tp.topic, 0) + n
+            by_topic[tp.topic] += n
         for topic, n in by_topic.items():
             self.metrics.set("lockstep_lag_records", n, self.name, topic)
         return sum(by_topic.values())

@@ -262,10 +262,10 @@ class Lander:
         """Messages that are there and not yet landed; also sets the gauges."""
         if self._member is None:
             return 0
-        lag: dict[str, int] = {}
+        lag = dict.fromkeys(TABLES, 0)
         for tp, n in self._member.lag().items():
             held = sum(len(b) for b in self._held.get(tp, [])) + sum(b.rows for b in self._planned if b.tp == tp)
-            lag[tp.topic] = lag.get(tp.topic, 0) + n + held
+            lag[tp.topic] += n + held
         for topic, n in lag.items():
             self._counters.set("lockstep_lag_records", n, self.name, topic)
         return sum(lag.values())

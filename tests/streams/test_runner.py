@@ -271,3 +271,14 @@ def test_the_same_step_in_simulated_time(log: MemoryLog) -> None:
     for now in range(NOW, NOW + 10_000, 1_000):
         worker.step(now, 0)
     assert len(copies(log)) == 1
+
+
+def test_lag_of_partitions_that_went_away_is_not_kept(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = worker_on(log)
+    worker.step(NOW, 0)
+    send(log, *[b"x"] * 7)
+    assert worker.lag_records() == 7
+    assert worker._member is not None
+    monkeypatch.setattr(worker._member, "lag", dict)  # another process has all partitions now
+    assert worker.lag_records() == 0
+    assert worker.metrics.values["lockstep_lag_records", ("copy", "jobs")] == 0
