@@ -20,7 +20,7 @@ from infra.settings import Settings
 from infra.submission import complete, spec_of
 from infra.topics import topic_rows
 from infra.wire import MAX_ROWS, now_ms
-from infra.wiring import SharedDatabase
+from infra.wiring import SharedDatabase, append
 from schemas.codec import decode, decode_rows, encode
 from schemas.dead_letters import MAX_REPLAYS, replay
 from schemas.errors import LockstepError, NotFound, Poison, Refused, Where
@@ -167,13 +167,7 @@ class Questions:
         return {"job": job, "sent": True, "state": after["state"], "reason": after["reason"]}
 
     def _send(self, *records: Record) -> None:
-        appender = self._log.appender("cli")
-        try:
-            for record in records:
-                appender.send(record)
-            appender.flush(FLUSH_MS)
-        finally:
-            appender.close(FLUSH_MS)
+        append(self._log, "cli", records, FLUSH_MS)
 
     # ---- ClickHouse ----
 

@@ -3,7 +3,7 @@ command line; it decides nothing.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
@@ -21,6 +21,7 @@ from infra.sim import SimWorker
 from schemas.codec import use
 from schemas.errors import Fatal, Refused
 from schemas.log import Log
+from schemas.messages import Record
 from schemas.topics import TOPICS
 from streams.decide import Decide
 from streams.metrics import Metrics
@@ -59,6 +60,17 @@ def open_log(settings: Settings, *, create: bool = True) -> Log:
     log = EmbeddedLog(data_folder(settings))
     log.provision(TOPICS, dry_run=False)
     return log
+
+
+def append(log: Log, name: str, records: Iterable[Record], timeout_ms: int) -> None:
+    """Write records and wait until all are durable. Raises `Transient` naming how many are not."""
+    appender = log.appender(name)
+    try:
+        for record in records:
+            appender.send(record)
+        appender.flush(timeout_ms)
+    finally:
+        appender.close(timeout_ms)
 
 
 def open_database(settings: Settings) -> Database:

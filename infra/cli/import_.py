@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -19,10 +20,9 @@ from connectors.sources.found import Found, Remark, Setting
 from connectors.sources.importing import Tool, read_file
 from infra.cli._common import Data, settings_of, told
 from infra.wire import now_ms
-from infra.wiring import open_log, use_registry
+from infra.wiring import append, open_log, use_registry
 from schemas.codec import encode
 from schemas.errors import LockstepError, Refused
-from schemas.log import Log
 from schemas.messages import Record
 
 app = typer.Typer(no_args_is_help=True, help="Take over nodes and jobs from another scheduler.")
@@ -83,7 +83,7 @@ def _take(
             use_registry(chosen)
             log = open_log(chosen)
             try:
-                send(log, found)
+                append(log, "import", records(found), FLUSH_MS)
             finally:
                 log.close()
     except Refused as e:
@@ -112,15 +112,12 @@ def _read(tool: Tool, file: Path, setting: Setting) -> Found:
         return read_file(tool, path, setting)
 
 
-def send(log: Log, found: Found) -> None:
-    """Append what was found: nodes first, so that the jobs find them."""
-    appender = log.appender("import")
+def records(found: Found) -> Iterator[Record]:
+    """What was found as events: nodes first, so that the jobs find them."""
     for node in found.nodes:
-        appender.send(Record("resources", node.node.encode(), encode(node)))
+        yield Record("resources", node.node.encode(), encode(node))
     for job in found.jobs:
-        appender.send(Record("jobs", job.job.encode(), encode(job)))
-    appender.flush(FLUSH_MS)
-    appender.close(FLUSH_MS)
+        yield Record("jobs", job.job.encode(), encode(job))
 
 
 def as_object(found: Found, *, dry_run: bool) -> dict[str, object]:
