@@ -139,26 +139,23 @@ def test_landing_lands_what_the_others_wrote_last(stage: Stage) -> None:
 
 @pytest.mark.parametrize("where", ["decide", "land"])
 def test_what_hangs_does_not_outlast_the_deadline(stage: Stage, where: Role, caplog: pytest.LogCaptureFixture) -> None:
-    free, stopping = threading.Event(), threading.Event()
+    free, hanging = threading.Event(), threading.Event()
 
     def hang() -> int:
-        """`decide` in a step of its loop, `land` in its last steps after that."""
-        if where == "decide" or stopping.is_set():
-            stopping.set()
+        """`decide` in a step of its loop, `land` in its last steps after that, in another thread than its loop's."""
+        if where == "decide" or threading.current_thread() is not threads[where]:
+            hanging.set()
             free.wait(30)
         return idle()
 
     working = stage.roles({"observe": idle, where: hang}, shutdown_ms=300)
+    threads = working._threads
 
     def end() -> None:
         if where == "decide":
-            stopping.wait(5)
+            hanging.wait(5)
         working.end()
-        if where == "land":
-            threads[where].join(5)
-            stopping.set()
 
-    threads = working._threads
     ender = threading.Timer(0.1, end)
     begun = time.monotonic()
     ender.start()
@@ -166,6 +163,7 @@ def test_what_hangs_does_not_outlast_the_deadline(stage: Stage, where: Role, cap
     took_s = time.monotonic() - begun
     free.set()
     ender.join()
+    assert hanging.is_set()
     assert not working.clean
     assert took_s < 5
     assert "no end in time" in caplog.text
