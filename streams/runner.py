@@ -1,7 +1,8 @@
 """Drives a processor on a log, step by step: poll, process, commit. Real and simulated time run the same `step`.
 
-`ProcessorWorker` owns the member and throws processor and member away together when a commit failed; `run` is the
-real-time loop with the error tree's policy. Called by `infra.up`, the demo, and tests.
+`ProcessorWorker` owns the member. A batch that the log does not take yet is held, its partitions paused, and committed again:
+nothing more is read until it is through. Processor and member are thrown away together when a commit was aborted. `Loop` is
+the real-time loop with the error tree's policy. Called by `infra.roles`, the demo, and tests.
 """
 
 import logging
@@ -9,13 +10,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from schemas.committing import commit_patiently
-from schemas.errors import Fatal, Fenced, LockstepError, Transient
+from schemas.errors import Fatal, Fenced, LockstepError, TransactionAborted, Transient
 from schemas.health import Health
 from schemas.log import Log, Member
-from schemas.messages import Committed, Record, TopicPartition
+from schemas.messages import Block, Committed, Record, TopicPartition
 from streams.clock import Clock, Deadline
 from streams.metrics import Metrics
 from streams.processor import Processor
@@ -45,6 +47,16 @@ class Worker(Protocol):
     def close(self, timeout_ms: int) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What one step read and made of it, until the log has taken it."""
+
+    blocks: list[Block]
+    records: list[Record]
+    handled: int
+    begun: float
+
+
 class ProcessorWorker:
     """`Worker` for a processor. `make` builds it anew after a failure."""
 
@@ -57,18 +69,25 @@ class ProcessorWorker:
         self._member: Member | None = None
         self._assigned = False
         self._started = False
-        self._uncommitted = False
+        # The processor's state is ahead of the log's, and nothing in hand makes up for it.
+        self._broken = False
+        self._held: _Batch | None = None
+        # Partitions came or went since the held batch was read: it is of a membership that is over.
+        self._moved = False
+        self._paused = False
         self._lag_at = 0.0
 
     def assigned(self, committed: Mapping[TopicPartition, Committed | None]) -> Mapping[TopicPartition, int]:
-        self._uncommitted = True  # a restore that fails half-way leaves nothing to go on with
+        self._broken = True  # a restore that fails half-way leaves nothing to go on with
         start = self.processor.assigned(self._log, committed)
-        self._uncommitted = False
+        self._broken = False
+        self._moved = self._held is not None
         self._assigned = True
         return start
 
     def revoked(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
-        # Every step ends with a commit, so there is never work between steps that would have to be saved here.
+        # Between steps there is work to save only while the log is away, and then it cannot be saved now.
+        self._moved = self._held is not None
         self.processor.revoked(partitions)
 
     def _join(self) -> Member:
@@ -78,43 +97,80 @@ class ProcessorWorker:
         return self._member
 
     def step(self, now: int, timeout_ms: int) -> int:
-        if self._uncommitted:
+        if self._broken:
             self.reset()
         member = self._join()
-        p = self.processor
-        blocks = member.poll(p.max_records, 0 if self._assigned and not self._started else timeout_ms)
-        begun = time.perf_counter()
+        if self._held is None:
+            self._held = self._work(member, now, timeout_ms)
+        else:
+            self._stay(member)
+        batch = self._held
+        if batch.blocks or batch.records:
+            self._commit(member, batch)
+            if self._paused:
+                member.resume(sorted(member.assignment()))
+                self._paused = False
+            self.processor.committed()
+        self._held = None
+        self._count(batch, now)
+        return batch.handled + len(batch.records)
+
+    def _work(self, member: Member, now: int, timeout_ms: int) -> _Batch:
+        blocks = member.poll(self.processor.max_records, 0 if self._assigned and not self._started else timeout_ms)
+        p, begun = self.processor, time.perf_counter()
         handled = sum(len(b) for b in blocks)
         records: list[Record] = []
-        self._uncommitted = True
+        self._broken = True
         if self._assigned and not self._started:
             records += p.started(now)
             self._started = True
         records += p.process(blocks, now, drained=handled < p.max_records) if blocks else p.tick(now)
-        if blocks or records:
-            took_s = commit_patiently(member, {b.tp: Committed(b.next_offset) for b in blocks}, records)
-            self.metrics.observe("lockstep_commit_seconds", took_s, self.name)
-            p.committed()
-            self.metrics.observe("lockstep_step_seconds", time.perf_counter() - begun, self.name)
-        self._uncommitted = False
-        if blocks:
-            oldest = min(b.timestamps_ms[0] for b in blocks)
+        self._broken = False
+        return _Batch(blocks, records, handled, begun)
+
+    def _commit(self, member: Member, batch: _Batch) -> None:
+        """Raises `Transient` with the batch held, and anything else with the state to be thrown away."""
+        positions = {b.tp: Committed(b.next_offset) for b in batch.blocks}
+        self._broken = True
+        try:
+            took_s = commit_patiently(member, positions, batch.records, lambda: self._stay(member))
+        except TransactionAborted:
+            raise
+        except Transient:
+            self._broken = False
+            raise
+        self._broken = False
+        self.metrics.observe("lockstep_commit_seconds", took_s, self.name)
+        self.metrics.observe("lockstep_step_seconds", time.perf_counter() - batch.begun, self.name)
+
+    def _stay(self, member: Member) -> None:
+        """Stay in the group while the log does not take a batch: poll, with everything paused."""
+        member.pause(sorted(member.assignment()))
+        self._paused = True
+        came = member.poll(1, 0)
+        if came or self._moved:
+            self._broken = True
+            raise TransactionAborted(f"{self.name}: partitions came or went while the log was away", retry_after_ms=0)
+
+    def _count(self, batch: _Batch, now: int) -> None:
+        if batch.blocks:
+            oldest = min(b.timestamps_ms[0] for b in batch.blocks)
             self.metrics.set("lockstep_lag_seconds", max(0.0, (now - oldest) / 1000), self.name)
-            self.metrics.observe("lockstep_batch_records", handled, self.name)
-            for b in blocks:
+            self.metrics.observe("lockstep_batch_records", batch.handled, self.name)
+            for b in batch.blocks:
                 self.metrics.add("lockstep_records_total", len(b), self.name, b.topic)
-        for topic, n in Counter(r.topic for r in records).items():
+        for topic, n in Counter(r.topic for r in batch.records).items():
             self.metrics.add("lockstep_written_total", n, self.name, topic)
         if time.monotonic() >= self._lag_at:
             self._lag_at = time.monotonic() + LAG_EVERY_S
             self.lag_records()
-        return handled + len(records)
 
     def reset(self) -> None:
         self.metrics.add("lockstep_restarts_total", 1, self.name, "uncommitted")
         member, self._member = self._member, None
         self.processor = self._make()
-        self._assigned = self._started = self._uncommitted = False
+        self._assigned = self._started = self._broken = self._moved = self._paused = False
+        self._held = None
         if member is not None:
             try:
                 member.close(1_000)
@@ -139,14 +195,17 @@ class ProcessorWorker:
     def health(self) -> Health:
         if self._member is None:
             return Health(True, False, "not joined yet")
+        if self._held is not None and self._paused:
+            return Health(True, False, "a batch waits for the log")
         return Health(True, self._assigned, "has its partitions" if self._assigned else "waits for partitions")
 
     def close(self, timeout_ms: int) -> None:
-        """Leave the group. Every step ended with its commit, so there is nothing to save but what saves time later."""
+        """Leave the group. What is held is done again after the next start; else there is nothing to save but what saves time
+        later."""
         if self._member is None:
             return
         deadline = Deadline(timeout_ms)
-        if self._assigned and not self._uncommitted:
+        if self._assigned and not self._broken and self._held is None:
             self.processor.closing()
         self._member.close(deadline.left_ms())
         self._member = None

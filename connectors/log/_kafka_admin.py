@@ -33,6 +33,7 @@ from schemas.topics import TopicSpec
 
 T = TypeVar("T")
 LOOK_S: Final = 0.05
+AGAIN_S: Final = 0.2
 SPREAD_S: Final = 30.0
 # Markers take milliseconds. A writer that died in mid-transaction holds the end back for `TRANSACTION_MS`: not waited for.
 SETTLE_S: Final = 2.0
@@ -136,7 +137,8 @@ class Admin:
         return asked.result(0)
 
     def _again(self, ask: Callable[[], T]) -> T:
-        """Again, while the cluster is still electing or loading what would answer."""
+        """Again, while the cluster is still electing or loading what would answer. With a new client, because one that outlived
+        a broker goes on asking with the leader epoch it once learned, which is refused for ever (librdkafka 2.16)."""
         until = Until(ASK_S)
         while True:
             try:
@@ -144,7 +146,8 @@ class Admin:
             except Transient as e:
                 if not isinstance(e, Electing) or until.over():
                     raise
-                time.sleep(LOOK_S)
+                time.sleep(AGAIN_S)
+                self.close()
 
     def spans(self, topic: str, partitions: int) -> dict[int, Span]:
         """Oldest kept and last stable offsets."""

@@ -178,6 +178,26 @@ def test_a_broker_going_away_is_noticed_by_readers_members_and_writers(home: Hom
     reader.close()
 
 
+@pytest.mark.parametrize("politely", [False, True])
+def test_a_log_that_outlives_its_broker_knows_the_ends_again(
+    home: Home, mortal_broker: Broker, *, politely: bool
+) -> None:
+    """Each start of a broker is a new leader epoch; whoever asks with an old one is refused."""
+    topic, log = home.topic(), home.open()
+    write(log, numbered(topic, 3))
+    for n in range(2):
+        assert log.span(topic)[0].end == 3
+        (mortal_broker.stop if politely else mortal_broker.kill)()
+        mortal_broker.restart()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                assert log.span(topic)[0].end == 3
+                break
+            except Transient:
+                assert time.monotonic() < deadline, n
+
+
 class _Lossy:
     """A producer whose answers get lost until `found`: `commit_transaction` happens (or not), and then says that it may be
     asked again. Everything else is the real one."""

@@ -1,11 +1,13 @@
 """The runner: its policy for each branch of the error tree, health, metrics, and one deadline for a shutdown."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
 from connectors.log.memory import MemoryLog
+from schemas.committing import TRIES
 from schemas.errors import Corrupted, Fenced, StorageFull, TransactionAborted, Transient
 from schemas.health import Health
 from schemas.log import Log
@@ -59,6 +61,12 @@ class Copy:
         return None
 
 
+class Other(Copy):
+    """The same group, another slot."""
+
+    owner = "copy.1"
+
+
 @pytest.fixture
 def log() -> MemoryLog:
     log = MemoryLog()
@@ -92,12 +100,52 @@ def test_a_transient_commit_is_tried_again_without_processing_again(log: MemoryL
     assert not any(n == "lockstep_restarts_total" for n, _ in worker.metrics.values)
 
 
-def test_a_commit_that_stays_away_is_thrown_away(log: MemoryLog) -> None:
-    worker = worker_on(log, "away", "away", "away")
+def test_a_batch_that_the_log_does_not_take_is_held(log: MemoryLog) -> None:
+    """Backpressure: nothing more is read while it waits, the member stays in its group, and nothing is processed twice."""
+    worker = worker_on(log, *["away"] * (2 * TRIES))
     send(log, b"a")
     with pytest.raises(Transient):
         drive(worker, NOW)
+    first, member = worker.processor, worker._member
+    send(log, b"b")
+    assert worker.health() == Health(True, False, "a batch waits for the log")
+    with pytest.raises(Transient):
+        worker.step(NOW, 0)
+    assert worker.lag_records() == 1  # b
+    assert worker.step(NOW, 0) == 2  # a, read and written
+    assert worker.health().ready
     drive(worker, NOW)
+    assert copies(log) == [b"1 a", b"2 b"]
+    assert worker.processor is first
+    assert worker._member is member
+    assert not any(n == "lockstep_restarts_total" for n, _ in worker.metrics.values)
+
+
+def test_a_held_batch_goes_with_its_partitions(log: MemoryLog) -> None:
+    """Whoever has them now reads the messages again; the one that held them starts from what is committed."""
+    away = True
+    worker = ProcessorWorker(FaultyLog(log, lambda: "away" if away else ""), Copy)
+    send(log, b"a")
+    with pytest.raises(Transient):
+        drive(worker, NOW)
+    other = ProcessorWorker(log, Other)
+    other.step(NOW, 0)  # joins, and asks for its share
+
+    def held() -> None:
+        while True:
+            try:
+                worker.step(NOW, 0)
+            except TransactionAborted:
+                raise
+            except Transient:
+                time.sleep(0.01)
+
+    with pytest.raises(TransactionAborted, match="came or went"):
+        held()
+    away = False
+    for _ in range(20):
+        worker.step(NOW, 50)
+        other.step(NOW, 50)
     assert copies(log) == [b"1 a"]
 
 
