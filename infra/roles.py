@@ -18,6 +18,7 @@ from schemas.health import Health
 from schemas.log import Log
 from schemas.topics import TOPICS
 from streams.clock import Deadline, SystemClock
+from streams.collecting import collect_if_quiet, keep_pauses_short
 from streams.metrics import Metrics
 from streams.runner import STEP_WAIT_MS, Loop, Worker
 
@@ -78,6 +79,7 @@ class Roles:
         for loop in self._loops.values():
             loop.turned_at = time.monotonic()
         self._started = True
+        keep_pauses_short()
         for thread in self._threads.values():
             thread.start()
         started()
@@ -110,7 +112,9 @@ class Roles:
         return False
 
     def _watch(self) -> LockstepError | None:
+        collected_at = time.monotonic()
         while not self._stop.wait(WATCH_S):
+            collected_at = collect_if_quiet(collected_at, max(loop.busy_at for loop in self._loops.values()))
             for loop in self._loops.values():
                 if loop.error is not None:
                     return loop.error

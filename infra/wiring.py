@@ -137,7 +137,7 @@ def make_worker(role: Role, settings: Settings, log: Log, database: Callable[[],
                 log, lambda: Observe(settings.slot, silence_ms=settings.silence_ms, metrics=metrics), metrics
             )
         case "decide":
-            snapshots = FolderSnapshots(settings.snapshots_dir)
+            snapshots = FolderSnapshots(settings.snapshots_dir, fork=True)
             return ProcessorWorker(
                 log, lambda: Decide(settings.domain, snapshots, version=VERSION, metrics=metrics), metrics
             )

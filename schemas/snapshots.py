@@ -1,6 +1,6 @@
 """The snapshot store's protocol: where the engine keeps its state between ledger entries it need not read again."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 
@@ -17,6 +17,15 @@ class SnapshotStore(Protocol):
 
     def save(self, snapshot: Stored) -> None:
         """Durable when it returns. Raises `StorageFull` when it cannot be stored; those before stay."""
+        ...
+
+    def save_beside(self, make: Callable[[], Stored]) -> None:
+        """Save what `make` gives for the state of this moment while the caller goes on. One at a time: ask `finished` before. A
+        store that cannot do so saves before it returns; raises as `save`."""
+        ...
+
+    def finished(self) -> bool:
+        """Whether no `save_beside` is at work. Raises `StorageFull`, once, when the last one failed."""
         ...
 
     def newest_first(self) -> Iterator[Stored]:

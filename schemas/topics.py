@@ -59,7 +59,7 @@ TOPICS: Final[tuple[TopicSpec, ...]] = (
     TopicSpec("receipts", (Receipt, JobProgress), "job", 4, "delete", 30 * DAY_MS, ("infrastructure",), ("decide",), "What nodes say about members they run"),
     TopicSpec("changes", (NodeChanged, LinkChanged), "`node/<name>` or `link/<name>`, in the partition that the bare name has in `resources` or `links`", 4, "compact", -1, ("observe",), ("decide", "observe"), "Material changes of nodes and links; observe's changelog"),
     TopicSpec("ledger", LEDGER_TYPES, "domain", 1, "delete", -1, ("decide",), ("land", "decide"), "The one truth: every fact of a scheduling domain, in order"),
-    TopicSpec("commands", (Command,), "node", 4, "delete", 7 * DAY_MS, ("decide",), ("infrastructure",), "What nodes are to do"),
+    TopicSpec("commands", (Command,), "node, in the partition of its domain's ledger", 1, "delete", 7 * DAY_MS, ("decide",), ("infrastructure",), "What nodes are to do"),
     TopicSpec("dead-letter", (DeadLetter,), "source topic", 1, "delete", 90 * DAY_MS, ("observe", "decide", "land"), ("land", "operators"), "Messages that could not be used, whole", MAX_DEAD_LETTER_BYTES),
 )  # fmt: skip
 

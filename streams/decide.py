@@ -5,7 +5,7 @@ Driven by `streams.runner`. Holds the engine's state; a failed commit throws it 
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from schemas.codec import decode_rows, encode
@@ -26,6 +26,10 @@ ORDER: Final = ("changes", "receipts", "jobs")
 MAX_RECORDS: Final = 2_000
 # Not worth a snapshot: this many entries are evolved again in about ten milliseconds.
 FEW_ENTRIES: Final = 1_000
+# Counting cards looks at every node.
+COUNT_EVERY_MS: Final = 5_000
+# Entries after which one is: evolved again in a second after a restart.
+SNAPSHOT_EVERY: Final = 100_000
 _log = logging.getLogger("lockstep.decide")
 
 
@@ -45,7 +49,7 @@ class Decide:
         version: str,
         partition: int = 0,
         config: EngineConfig | None = None,
-        snapshot_every: int = 20_000,
+        snapshot_every: int = SNAPSHOT_EVERY,
         snapshot_after_ms: int = 600_000,
         metrics: Metrics | None = None,
     ) -> None:
@@ -65,6 +69,9 @@ class Decide:
         self._log: Log | None = None
         self._decisions: Counter[str] = Counter()
         self._safe_position = 0
+        self._counted_at = 0
+        # seq of the snapshot that is being stored while decisions go on; 0: none.
+        self._storing = 0
 
     def assigned(self, log: Log, committed: Mapping[TopicPartition, Committed | None]) -> Mapping[TopicPartition, int]:
         restored = restore_state(log, self._domain, self._partition, self._snapshots)
@@ -119,7 +126,10 @@ class Decide:
     def _write(self, entries: Sequence[LedgerEntry], records: list[Record]) -> None:
         for entry in entries:
             records.append(self._ledger(entry))
-            records += [Record("commands", c.node.encode(), encode(c)) for c in commands(self.state, entry)]
+            # In the ledger's partition: each more that a transaction touches makes it longer by half a millisecond.
+            records += [
+                Record("commands", c.node.encode(), encode(c), self._partition) for c in commands(self.state, entry)
+            ]
 
     def committed(self) -> None:
         state = self.state
@@ -129,32 +139,51 @@ class Decide:
         pending = sum(len(k) for k in state.line.values())
         self._metrics.set("lockstep_pending_jobs", pending)
         self._metrics.set("lockstep_running_jobs", len(state.jobs) - len(state.ended) - pending)
+        if state.at - self._counted_at >= COUNT_EVERY_MS:
+            self._counted_at = state.at
+            total, free = cards_milli(state)
+            self._metrics.set("lockstep_cards_milli", total, "total")
+            self._metrics.set("lockstep_cards_milli", free, "free")
         since = state.seq - self._snapshot_seq
         # The rhythm is of the ledger's own time, so that it is the same when simulated.
         old = state.at - self._snapshot_at >= self._snapshot_after_ms
-        if since >= self._snapshot_every or (old and since >= FEW_ENTRIES):
-            self.save_snapshot()
+        due = since >= self._snapshot_every or (old and since >= FEW_ENTRIES)
+        if self._none_is_being_stored() and due:
+            self._store(self._snapshots.save_beside)
 
-    def save_snapshot(self) -> None:
-        """Store the committed state. The position kept with it was the ledger's end before these entries: early is safe."""
-        if self._log is None or self.state.seq == self._snapshot_seq:
-            return
-        stored = Stored(self.state.seq, self._safe_position, snapshot(self.state))
-        # Stored or not, the next try comes a whole rhythm later: a full disk must not cost every commit a try.
-        self._snapshot_seq, self._snapshot_at = self.state.seq, self.state.at
+    def _none_is_being_stored(self) -> bool:
+        if not self._storing:
+            return True
         try:
-            self._snapshots.save(stored)
+            if not self._snapshots.finished():
+                return False
+            self._metrics.set("lockstep_snapshot_seq", self._storing)
         except StorageFull as e:
-            _log.warning("no snapshot of seq %d: %s; the ledger has it all, only a restart takes longer", stored.seq, e)
+            self._told_of_no_snapshot(self._storing, e)
+        self._storing = 0
+        return True
+
+    def _store(self, save: Callable[[Callable[[], Stored]], None]) -> None:
+        """Store the committed state. The position kept with it was the ledger's end before these entries: early is safe."""
+        assert self._log is not None
+        state = self.state
+        # Stored or not, the next try comes a whole rhythm later: a full disk must not cost every commit a try.
+        self._snapshot_seq, self._snapshot_at = state.seq, state.at
+        try:
+            save(lambda: Stored(state.seq, self._safe_position, snapshot(state)))
+        except StorageFull as e:
+            self._told_of_no_snapshot(state.seq, e)
             return
+        self._storing = state.seq
         self._safe_position = self._log.span("ledger")[self._partition].end
-        self._metrics.set("lockstep_snapshot_seq", self.state.seq)
-        total, free = cards_milli(self.state)
-        self._metrics.set("lockstep_cards_milli", total, "total")
-        self._metrics.set("lockstep_cards_milli", free, "free")
+
+    @staticmethod
+    def _told_of_no_snapshot(seq: int, why: StorageFull) -> None:
+        _log.warning("no snapshot of seq %d: %s; the ledger has it all, only a restart takes longer", seq, why)
 
     def closing(self) -> None:
-        self.save_snapshot()
+        if self._log is not None and self.state.seq != self._snapshot_seq:
+            self._store(lambda make: self._snapshots.save(make()))
 
     def next_wake(self) -> int | None:
         return next_wake(self.state, self._config)

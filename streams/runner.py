@@ -220,6 +220,8 @@ class Loop:
         self._stop = stop
         self.error: LockstepError | None = None
         self.turned_at = time.monotonic()
+        # When a step last had something to do.
+        self.busy_at = 0.0
         self.waiting: str = ""
         self._ended = False
 
@@ -233,7 +235,8 @@ class Loop:
         while not self._stop.is_set():
             self.turned_at = time.monotonic()
             try:
-                self.worker.step(self._clock.now_ms(), STEP_WAIT_MS)
+                if self.worker.step(self._clock.now_ms(), STEP_WAIT_MS):
+                    self.busy_at = time.monotonic()
                 if self.waiting:
                     _log.info("%s: goes on", self.worker.name)
                     self.waiting = ""

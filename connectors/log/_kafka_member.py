@@ -4,6 +4,7 @@
 and `close` only. The coordinator refuses members it no longer knows; an owner's transactions are fenced by its slot.
 """
 
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -13,13 +14,14 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from connectors.log._kafka_slot import Slot
 from connectors.log._kafka_source import Source
-from connectors.log._kafka_wire import ASK_S, NO_MEMBER, Until, Wire, error_of
+from connectors.log._kafka_wire import ASK_S, NO_MEMBER, Electing, Until, Wire, error_of
 from schemas.errors import Fatal, Fenced, LockstepError, TransactionAborted
 from schemas.log import Listener
 from schemas.messages import Block, Committed, Record, TopicPartition
 
 # The coordinator refuses positions for as long as a rebalance takes: others join within a heartbeat or two.
 COMMIT_S: Final = 10.0
+AGAIN_S: Final = 0.1
 
 
 def _weak(told: Callable[[Consumer, list[KafkaPartition]], None]) -> Callable[[Consumer, list[KafkaPartition]], None]:
@@ -72,18 +74,34 @@ class KafkaMember:
 
     # --- partitions -------------------------------------------------------------------------------------------------
 
-    def _start(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Ask for the committed positions, tell the listener, and say where to start."""
+    def _known(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Committed | None]:
+        """Committed positions; again, while the cluster makes out who keeps them."""
+        until = Until(ASK_S)
+        while True:
+            try:
+                return self._ask(partitions)
+            except Electing:
+                if until.over():
+                    raise
+                time.sleep(AGAIN_S)
+
+    def _ask(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Committed | None]:
+        doing = f"group {self._group}: reading positions"
         try:
             found = self._consumer.committed([self._source.named(tp) for tp in partitions], timeout=ASK_S)
         except KafkaException as e:
-            raise self._wire.failure(e, f"group {self._group}: reading positions") from None
+            raise self._wire.failure(e, doing) from None
         known: dict[TopicPartition, Committed | None] = dict.fromkeys(partitions)
         for p in found:
             if p.error is not None:
-                raise self._wire.failure(p.error, f"group {self._group}: reading positions")
+                raise self._wire.failure(p.error, doing)
             if p.offset >= 0:
                 known[self._source.tp_of(p)] = Committed(p.offset, p.metadata or "")
+        return known
+
+    def _start(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Ask for the committed positions, tell the listener, and say where to start."""
+        known = self._known(partitions)
         self._taking = frozenset(partitions)
         try:
             start = self._listener.assigned(known)
