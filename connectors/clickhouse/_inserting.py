@@ -8,6 +8,8 @@ counted; what is missing is inserted under a fresh token, and rows too many stop
 import logging
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from typing import Final
 
 from connectors.clickhouse._batch import Batch, Part
@@ -44,19 +46,24 @@ class Inserting:
         that it is uncertain), `Fatal` when rows are there that should not be."""
         if batch.present:
             self._same_log(batch)
-        for part in batch.parts:
-            if not part.done:
-                self._insert_part(batch, part)
+        todo = [part for part in batch.parts if not part.done]
+        # The bytes of the next part are made while ClickHouse takes those of this one.
+        with ThreadPoolExecutor(1, "framing") as framing:
+            following = [framing.submit(_frame, batch, part) for part in todo[:1]]
+            for part, after in zip_longest(todo, todo[1:]):
+                (framed,) = following
+                following = [framing.submit(_frame, batch, after)] if after is not None else []
+                self._insert_part(batch, part, framed.result())
         batch.uncertain = False
 
-    def _insert_part(self, batch: Batch, part: Part) -> None:
+    def _insert_part(self, batch: Batch, part: Part, framed: bytes) -> None:
         token = batch.token(self._cluster, part)
         if not batch.present and part.offsets:
             try:
-                self._db.insert_avro(part.table, part.frame(batch.tp.topic, batch.tp.partition), token, _id(token))
+                self._db.insert_avro(part.table, framed, token, _id(token))
             except BadData as e:
                 self._set_aside(batch, part, e)
-                self._insert_part(batch, part)
+                self._insert_part(batch, part, _frame(batch, part))
                 return
             except LockstepError:
                 batch.uncertain = True
@@ -163,6 +170,11 @@ class Inserting:
                         f"{self._db.name} holds rows of another log: {part.table} at {batch.tp.topic}/{batch.tp.partition}@{offset} "
                         "has another time than the message there; land this log into a database of its own"
                     )
+
+
+def _frame(batch: Batch, part: Part) -> bytes:
+    """What is to be inserted of a part; nothing when only what is missing will be."""
+    return b"" if batch.present else part.frame(batch.tp.topic, batch.tp.partition)
 
 
 def _id(token: str) -> str:

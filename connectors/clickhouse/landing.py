@@ -29,8 +29,10 @@ TABLES: Final[Mapping[str, Mapping[type[Row], str]]] = {
     "ledger": {t: snake(t.__name__) for t in LEDGER_TYPES},
     "dead-letter": {DeadLetter: snake(DeadLetter.__name__)},
 }
-# An insert costs about ten milliseconds whatever its size: rows are gathered for a second, or until there are this many.
-MAX_ROWS: Final = 50_000
+# An insert costs about twenty milliseconds for each table whatever its size: rows are gathered for a second, or until there are this
+# many, or this many bytes (a dead letter may have megabytes).
+MAX_ROWS: Final = 200_000
+MAX_BYTES: Final = 64 << 20
 LINGER_MS: Final = 1_000
 LAG_EVERY_S: Final = 1.0
 
@@ -85,7 +87,7 @@ class Lander:
         self._broken = False
         self._paused = False
         self._held: dict[TopicPartition, list[Block]] = {}
-        self._held_rows = 0
+        self._held_rows = self._held_bytes = 0
         self._held_since = -1
         self._left: dict[TopicPartition, Plan] = {}
         self._known: dict[TopicPartition, int] = {}
@@ -122,9 +124,10 @@ class Lander:
         """Whoever takes them over finds the plan in the committed position."""
         gone = set(partitions)
         for tp in gone:
-            self._held_rows -= sum(len(b) for b in self._held.pop(tp, []))
+            self._held.pop(tp, None)
             self._left.pop(tp, None)
             self._known.pop(tp, None)
+        self._measure()
         self._planned = [b for b in self._planned if b.tp not in gone]
 
     def _join(self) -> Member:
@@ -178,15 +181,21 @@ class Lander:
         if handled and self._held_since < 0:
             self._held_since = now
         self._held_rows += handled
+        self._held_bytes += sum(map(_bytes, blocks))
         if time.monotonic() >= self._lag_at:
             self._lag_at = time.monotonic() + LAG_EVERY_S
             self.lag_records()
         return handled
 
+    def _measure(self) -> None:
+        held = [b for blocks in self._held.values() for b in blocks]
+        self._held_rows, self._held_bytes = sum(map(len, held)), sum(map(_bytes, held))
+
     def _due(self, now: int) -> bool:
         if not self._held:
             return False
-        return self._held_rows >= self._max_rows or now - self._held_since >= self._linger_ms or bool(self._left)
+        full = self._held_rows >= self._max_rows or self._held_bytes >= MAX_BYTES
+        return full or now - self._held_since >= self._linger_ms or bool(self._left)
 
     def _plan(self, member: Member) -> None:
         """Make batches of what is held, and commit what they will be before anything of them is inserted."""
@@ -210,7 +219,7 @@ class Lander:
                 batch.present = batch.first <= self._known.get(tp, -1)
                 fresh[tp] = Committed(batch.first, batch.plan.metadata())
             batches.append(batch)
-        self._held_rows = sum(len(b) for blocks in self._held.values() for b in blocks)
+        self._measure()
         if not self._held:
             self._held_since = -1
         if fresh:
@@ -337,6 +346,10 @@ def ready(database: Database) -> None:
                 f"table {name} of {database.name} forgets insert tokens: it needs non_replicated_deduplication_window; "
                 f"run ALTER TABLE {database.database}.{name} MODIFY SETTING non_replicated_deduplication_window = 1000"
             )
+
+
+def _bytes(block: Block) -> int:
+    return sum([len(v) for v in block.values if v is not None])
 
 
 def _split(blocks: list[Block], last: int) -> tuple[list[Block], list[Block]]:
