@@ -69,7 +69,7 @@ def run(quick: bool) -> dict[str, float]:
     records = [Record(TELEMETRY, b"node-%05d" % (i % 2_500), (b"%010d" % i) * 12) for i in range(count)]
     ins, outs, both = [], [], []
     with tempfile.TemporaryDirectory() as folder:
-        broker = Broker.start(Path(folder))
+        broker = Broker.start(Path(folder), measured=True)
         try:
             log = KafkaLog(broker.bootstrap)
             log.provision(TOPICS, dry_run=False)

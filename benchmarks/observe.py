@@ -44,7 +44,7 @@ def a_log(home: str) -> Iterator[tuple[Log, str]]:
         from connectors.log.kafka import KafkaLog
         from tests.support.broker import Broker
 
-        broker = Broker.start(Path(folder))
+        broker = Broker.start(Path(folder), measured=True)
         try:
             kafka = KafkaLog(broker.bootstrap)
             kafka.provision(TOPICS, dry_run=False)
@@ -101,7 +101,7 @@ def _until(worker: ProcessorWorker, handled: float) -> None:
 
 
 def run(quick: bool) -> dict[str, float]:
-    """`samples_per_s`, and in the same run on the same broker with the same samples `kafka_streams_per_s` and `faust_per_s`."""
+    """`samples_per_s`, and in the same run on the same broker with the same samples the peers' (`benchmarks.peers.others`)."""
     samples, runs = (100_000, 2) if quick else (SAMPLES, RUNS)
     return measure(samples=samples, runs=runs, peers=True)
 

@@ -57,6 +57,6 @@ make_venv() {
   fi
   [ -x .venv/bin/python ] || { say "Making .venv …"; "$python" -m venv .venv; }
   say "Installing pinned Python packages …"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".${extras:+[$extras]}"
+  .venv/bin/python -m pip install --quiet --use-pep517 --disable-pip-version-check -c constraints.txt -e ".${extras:+[$extras]}"
   printf '%s\n' "$want" > "$stamp"
 }

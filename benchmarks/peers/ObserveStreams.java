@@ -1,6 +1,7 @@
 // The work of observe as a Kafka Streams topology: decode each sample, compare it with the node's last state in an in-memory store, and
-// write what changed; exactly once (v2), one thread. The store has no changelog of its own (observe's is `changes`), which only
-// helps this peer. Arguments: bootstrap, schema file, samples. Prints "<samples> <seconds>" after each hundred thousand samples.
+// write what changed; exactly once (v2), one thread. Arguments: bootstrap, schema file, samples, and "changelog" for the store as
+// Streams makes it (it survives a restart) or "none" for one that would be lost. Prints "<samples> <seconds>" after each hundred
+// thousand samples.
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Properties;
@@ -17,6 +18,7 @@ import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.StoreBuilder;
 import org.apache.kafka.streams.state.Stores;
 
 public class ObserveStreams {
@@ -84,9 +86,9 @@ public class ObserveStreams {
     Topology topology = new Topology();
     topology.addSource("samples", Serdes.String().deserializer(), Serdes.ByteArray().deserializer(), "lockstep.resource-telemetry");
     topology.addProcessor("watch", () -> new Watch(schema, until), "samples");
-    topology.addStateStore(
-        Stores.keyValueStoreBuilder(Stores.inMemoryKeyValueStore("states"), Serdes.String(), Serdes.ByteArray()).withLoggingDisabled(),
-        "watch");
+    StoreBuilder<KeyValueStore<String, byte[]>> store =
+        Stores.keyValueStoreBuilder(Stores.inMemoryKeyValueStore("states"), Serdes.String(), Serdes.ByteArray());
+    topology.addStateStore(args[3].equals("changelog") ? store : store.withLoggingDisabled(), "watch");
     topology.addSink("changes", "peer-changes", Serdes.String().serializer(), Serdes.ByteArray().serializer(), "watch");
     KafkaStreams streams = new KafkaStreams(topology, p);
     Runtime.getRuntime().addShutdownHook(new Thread(streams::close));

@@ -30,23 +30,27 @@ CHANGES: Final = "peer-changes"
 
 
 def others(bootstrap: str, samples: int) -> dict[str, float]:
-    """`kafka_streams_per_s` and `faust_per_s`, of `samples` that are in the topic."""
+    """`kafka_streams_per_s`, whose store survives a restart as observe's state does, `kafka_streams_forgetful_per_s`, whose store
+    has no changelog and does not, and `faust_per_s`; of `samples` that are in the topic."""
     log = KafkaLog(bootstrap, prefix="")
     log.provision([TopicSpec(CHANGES, (), "node", 4, "delete", -1, (), (), "What the peers tell")], dry_run=False)
     log.close()
     with tempfile.TemporaryDirectory() as folder:
         schema = Path(folder) / "sample.avsc"
         schema.write_text(_plain(PACKAGED.writer(PACKAGED.newest(NodeTelemetry)).avsc))
+        java = ["java", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", _classpath()]
+
+        def streams(store: str) -> float:
+            command = [*java, "ObserveStreams", bootstrap, str(schema), str(samples), store]
+            return _rate(command, {}, samples, STREAMS_S, Path(folder))
+
+        faust = [sys.executable, str(HERE / "faust_agent.py"), "worker", "-l", "error", "--without-web"]
+        env = {"PEER_BOOTSTRAP": bootstrap, "PEER_SCHEMA": str(schema)}
         return {
-            "kafka_streams_per_s": _rate(
-                ["java", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", _classpath(), "ObserveStreams", bootstrap, str(schema), str(samples)],
-                {}, samples, STREAMS_S, Path(folder),
-            ),
-            "faust_per_s": _rate(
-                [sys.executable, str(HERE / "faust_agent.py"), "worker", "-l", "error", "--without-web"],
-                {"PEER_BOOTSTRAP": bootstrap, "PEER_SCHEMA": str(schema)}, samples, FAUST_S, Path(folder),
-            ),
-        }  # fmt: skip
+            "kafka_streams_per_s": streams("changelog"),
+            "kafka_streams_forgetful_per_s": streams("none"),
+            "faust_per_s": _rate(faust, env, samples, FAUST_S, Path(folder)),
+        }
 
 
 def _plain(avsc: str) -> str:
@@ -56,7 +60,8 @@ def _plain(avsc: str) -> str:
 
 def _classpath() -> str:
     """Jars and class, made once."""
-    if not (CLASSES / "ObserveStreams.class").is_file():
+    source, made = HERE / "ObserveStreams.java", CLASSES / "ObserveStreams.class"
+    if not made.is_file() or made.stat().st_mtime < source.stat().st_mtime:
         CLASSES.mkdir(parents=True, exist_ok=True)
         shutil.copy(HERE / "pom.xml", CLASSES / "pom.xml")
         copy = [
@@ -69,9 +74,7 @@ def _classpath() -> str:
             f"-DoutputDirectory={CLASSES / 'libs'}",
         ]
         subprocess.run(copy, check=True)
-        subprocess.run(
-            ["javac", "-cp", f"{CLASSES / 'libs'}/*", "-d", str(CLASSES), str(HERE / "ObserveStreams.java")], check=True
-        )
+        subprocess.run(["javac", "-cp", f"{CLASSES / 'libs'}/*", "-d", str(CLASSES), str(source)], check=True)
     return f"{CLASSES}:{CLASSES / 'libs'}/*"
 
 

@@ -11,6 +11,9 @@ from connectors.log.embedded import EmbeddedLog
 from connectors.log.memory import MemoryLog
 from schemas.log import Log
 from schemas.topics import TOPICS
+from tests.support.fixtures import broker
+
+__all__ = ["Home", "broker", "home"]
 
 _prefixes = itertools.count()
 
@@ -43,7 +46,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
     elif request.param == "embedded":
         made = Home("embedded", lambda: EmbeddedLog(tmp_path / "log"))
     else:
-        broker = request.getfixturevalue("kafka_for_streams")
+        broker = request.getfixturevalue("broker")
         prefix = f"streams-{os.getpid()}-{next(_prefixes)}."
         from connectors.log.kafka import KafkaLog
 
@@ -51,19 +54,3 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
     made.open().provision(TOPICS, dry_run=False)
     yield made
     made.close()
-
-
-@pytest.fixture(scope="session")
-def kafka_for_streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A real broker, shared by all tests of this folder."""
-    try:
-        from connectors.log import kafka  # noqa: F401
-        from tests.support.broker import Broker
-
-        broker = Broker.start(tmp_path_factory.mktemp("kafka"))
-    except (ImportError, OSError) as e:
-        if os.environ.get("LOCKSTEP_REQUIRE_ALL") == "1":
-            raise
-        pytest.skip(f"no real broker here: {e}")
-    yield broker
-    broker.stop()

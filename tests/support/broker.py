@@ -107,8 +107,10 @@ def _properties(folder: Path, plain: int, sasl: int, controller: int) -> str:
 class Broker:
     """One broker; `Broker.start(folder)` makes it."""
 
-    def __init__(self, folder: Path, port: int | None) -> None:
+    def __init__(self, folder: Path, port: int | None, *, measured: bool) -> None:
         self._folder = folder
+        # A broker of a minute's life is better off with the quick compiler only: the thorough one would take a core for all of it.
+        self._options = [] if measured else ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         self._libs = libs()
         plain, sasl, controller = free_ports(3)
         self._plain = plain if port is None else port
@@ -123,16 +125,16 @@ class Broker:
         self._java("kafka.tools.StorageTool", "format", "-t", cluster)
 
     @classmethod
-    def start(cls, data_dir: Path, port: int | None = None) -> "Broker":
-        """A running broker with its data in `data_dir`. Raises `NoBroker` when Java, Maven or the jars are missing."""
-        broker = cls(data_dir, port)
+    def start(cls, data_dir: Path, port: int | None = None, *, measured: bool = False) -> "Broker":
+        """A running broker with its data in `data_dir`; `measured`: compiled as in production. Raises `NoBroker` when Java, Maven or
+        the jars are missing."""
+        broker = cls(data_dir, port, measured=measured)
         broker.restart()
         return broker
 
     def _command(self, main: str, *arguments: str) -> list[str]:
-        # Class data sharing and one compiler tier less would start faster, but benchmarks run on this broker too.
         return [
-            "java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "java", "-Xmx512m", *self._options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info", "-cp", f"{self._libs}/*", main, *arguments,
         ]  # fmt: skip
 
