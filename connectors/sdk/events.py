@@ -7,7 +7,7 @@ of the same name in `schemas.records`; `connectors.sdk.Producer` sends it.
 import time
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Annotated, ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -71,15 +71,24 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
 
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 Count = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
-Bytes = Annotated[int, _text(parse_bytes), Field(ge=0, le=INT64_MAX)]
-CpuMilli = Annotated[int, _text(parse_cpu_milli), Field(ge=0, le=INT64_MAX)]
-CardsMilli = Annotated[int, _text(parse_cards_milli), Field(ge=0, le=INT64_MAX)]
-Gbps = Annotated[float, _text(parse_gbps), Field(ge=0, allow_inf_nan=False)]
-Millis = Annotated[int, _text(parse_duration_ms), Field(ge=0, le=INT64_MAX)]
+if TYPE_CHECKING:
+    # What may be given; what is kept is the number. Type checkers know one type for both.
+    Bytes: TypeAlias = int | str
+    CpuMilli: TypeAlias = int | str
+    CardsMilli: TypeAlias = int | str
+    Gbps: TypeAlias = float | str
+    Millis: TypeAlias = int | str
+    Labels: TypeAlias = tuple[str, ...] | Mapping[str, str]
+else:
+    Bytes = Annotated[int, _text(parse_bytes), Field(ge=0, le=INT64_MAX)]
+    CpuMilli = Annotated[int, _text(parse_cpu_milli), Field(ge=0, le=INT64_MAX)]
+    CardsMilli = Annotated[int, _text(parse_cards_milli), Field(ge=0, le=INT64_MAX)]
+    Gbps = Annotated[float, _text(parse_gbps), Field(ge=0, allow_inf_nan=False)]
+    Millis = Annotated[int, _text(parse_duration_ms), Field(ge=0, le=INT64_MAX)]
+    Labels = Annotated[tuple[str, ...], BeforeValidator(_labels)]
 Figure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 At = Annotated[int, Field(ge=0, le=INT64_MAX)]
-Labels = Annotated[tuple[str, ...], BeforeValidator(_labels)]
 AdminState = Literal["active", "draining", "maintenance"]
 
 
@@ -256,9 +265,9 @@ class JobSubmitted(Event):
 
     @model_validator(mode="after")
     def _whole_cards(self) -> "JobSubmitted":
-        if self.cards_milli > 1000 and self.cards_milli % 1000:
+        if (milli := int(self.cards_milli)) > 1000 and milli % 1000:
             raise ValueError(
-                f"cards_milli {self.cards_milli} is neither whole cards nor a share of one; 500 or 2000 would be right"
+                f"cards_milli {milli} is neither whole cards nor a share of one; 500 or 2000 would be right"
             )
         return self
 
