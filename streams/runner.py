@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from schemas.committing import commit_patiently
-from schemas.errors import Fatal, Fenced, LockstepError, TransactionAborted, Transient
+from schemas.errors import Fenced, LockstepError, TransactionAborted, Transient
 from schemas.health import Health
 from schemas.log import Log, Member
 from schemas.messages import Block, Committed, Record, TopicPartition
@@ -249,7 +249,7 @@ class Loop:
                 _log.error("%s: fenced: %s", self.worker.name, e)
                 self.error = e
                 return
-            except Fatal as e:
+            except LockstepError as e:  # Fatal, and what no worker should raise: neither goes away by itself
                 _log.error("%s: stops: %s", self.worker.name, e)
                 self.error = e
                 return

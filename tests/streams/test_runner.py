@@ -8,7 +8,7 @@ import pytest
 
 from connectors.log.memory import MemoryLog
 from schemas.committing import TRIES
-from schemas.errors import Corrupted, Fenced, StorageFull, TransactionAborted, Transient
+from schemas.errors import Corrupted, Fenced, Refused, StorageFull, TransactionAborted, Transient
 from schemas.health import Health
 from schemas.log import Log
 from schemas.messages import Block, Committed, Record, TopicPartition
@@ -223,7 +223,7 @@ def test_the_loop_goes_on_after_what_may_pass() -> None:
     assert loop.error is None
 
 
-@pytest.mark.parametrize("error", [Fenced("a newer one"), Corrupted("damaged"), StorageFull("full")])
+@pytest.mark.parametrize("error", [Fenced("a newer one"), Corrupted("damaged"), StorageFull("full"), Refused("not so")])
 def test_the_loop_stops_at_what_will_not(error: Exception) -> None:
     loop, worker = loop_of(error, None, None)
     loop.run()
