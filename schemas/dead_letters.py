@@ -13,6 +13,8 @@ from schemas.records import DeadLetter
 
 REPLAYS_HEADER: Final = "lockstep-replays"
 MAX_REPLAYS: Final = 3
+# Characters of a reason that are kept.
+MAX_REASON: Final = 1_000
 
 
 def replays_of(block: Block, i: int) -> int:
@@ -27,10 +29,15 @@ def dead_letter(block: Block, i: int, poison: Poison, stage: str, now: int) -> R
     """Message `i` of a block as a record for the `dead-letter` topic."""
     value = block.values[i]
     letter = DeadLetter(
-        block.topic, block.partition, block.offsets[i], now, stage, poison.code, poison.reason, schema_id_of(value),
+        block.topic, block.partition, block.offsets[i], now, stage, poison.code, _short(poison.reason), schema_id_of(value),
         block.keys[i], value, replays_of(block, i),
     )  # fmt: skip
     return Record("dead-letter", block.topic.encode(), encode(letter))
+
+
+def _short(reason: str) -> str:
+    """A reason may quote what was wrong, and that may be as large as the message."""
+    return reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}…"
 
 
 def replay(letter: DeadLetter, limit: int = MAX_REPLAYS) -> Record:

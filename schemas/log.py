@@ -127,7 +127,8 @@ class Log(Protocol):
         assign_all: bool = False,
     ) -> Member:
         """Join `group`. `owner`: stable name of the slot; joining fences any earlier member with the same name before
-        its first `assigned` call. `assign_all`: take every partition of `topics` without sharing them in the group
+        its first `assigned` call. Topics with equally many partitions are dealt by partition number: one member has all of a
+        number. `assign_all`: take every partition of `topics` without sharing them in the group
         (the single-writer engine)."""
         ...
 

@@ -32,6 +32,8 @@ MEBIBYTE: Final = 1 << 20
 # A dead letter carries its whole message: twice the largest input, so that no input is too big to be refused.
 MAX_INPUT_BYTES: Final = 4 * MEBIBYTE
 MAX_DEAD_LETTER_BYTES: Final = 2 * MAX_INPUT_BYTES
+# What is written because of an input carries its texts and some more: it must never be too large to be written.
+MAX_OUTPUT_BYTES: Final = 2 * MAX_INPUT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,9 @@ TOPICS: Final[tuple[TopicSpec, ...]] = (
     TopicSpec("link-telemetry", (LinkTelemetry,), "link", 4, "delete", DAY_MS, ("infrastructure",), ("observe",), "Traffic and latency of links"),
     TopicSpec("jobs", (JobSubmitted, JobCancelled), "job", 4, "delete", 30 * DAY_MS, ("users",), ("decide",), "What users ask for"),
     TopicSpec("receipts", (Receipt, JobProgress), "job", 4, "delete", 30 * DAY_MS, ("infrastructure",), ("decide",), "What nodes say about members they run"),
-    TopicSpec("changes", (NodeChanged, LinkChanged), "`node/<name>` or `link/<name>`, in the partition that the bare name has in `resources` or `links`", 4, "compact", -1, ("observe",), ("decide", "observe"), "Material changes of nodes and links; observe's changelog"),
-    TopicSpec("ledger", LEDGER_TYPES, "domain", 1, "delete", -1, ("decide",), ("land", "decide"), "The one truth: every fact of a scheduling domain, in order"),
-    TopicSpec("commands", (Command,), "node, in the partition of its domain's ledger", 1, "delete", 7 * DAY_MS, ("decide",), ("infrastructure",), "What nodes are to do"),
+    TopicSpec("changes", (NodeChanged, LinkChanged), "`node/<name>` or `link/<name>`, in the partition that the bare name has in `resources` or `links`", 4, "compact", -1, ("observe",), ("decide", "observe"), "Material changes of nodes and links; observe's changelog", MAX_OUTPUT_BYTES),
+    TopicSpec("ledger", LEDGER_TYPES, "domain", 1, "delete", -1, ("decide",), ("land", "decide"), "The one truth: every fact of a scheduling domain, in order", MAX_OUTPUT_BYTES),
+    TopicSpec("commands", (Command,), "node, in the partition of its domain's ledger", 1, "delete", 7 * DAY_MS, ("decide",), ("infrastructure",), "What nodes are to do", MAX_OUTPUT_BYTES),
     TopicSpec("dead-letter", (DeadLetter,), "source topic", 1, "delete", 90 * DAY_MS, ("observe", "decide", "land"), ("land", "operators"), "Messages that could not be used, whole", MAX_DEAD_LETTER_BYTES),
 )  # fmt: skip
 

@@ -6,11 +6,12 @@ Driven by `streams.runner`. Holds the engine's state; a failed commit throws it 
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from schemas.codec import decode_rows, encode
 from schemas.dead_letters import dead_letter
-from schemas.errors import Poison, StorageFull, Where
+from schemas.errors import Poison, StorageFull, Transient, Where
 from schemas.log import Log
 from schemas.messages import Block, Committed, Record, TopicPartition
 from schemas.records import EngineStarted, LedgerEntry
@@ -175,7 +176,9 @@ class Decide:
             self._told_of_no_snapshot(state.seq, e)
             return
         self._storing = state.seq
-        self._safe_position = self._log.span("ledger")[self._partition].end
+        # The log may be away by now; then the older one stays, which only makes a restore read more.
+        with suppress(Transient):
+            self._safe_position = self._log.span("ledger")[self._partition].end
 
     @staticmethod
     def _told_of_no_snapshot(seq: int, why: StorageFull) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from schemas.codec import decode_rows
-from schemas.errors import Corrupted, Fatal
+from schemas.errors import Corrupted, Fatal, Transient
 from schemas.log import Log
 from schemas.messages import Block, TopicPartition
 from schemas.records import LEDGER_TYPES, LedgerEntry
@@ -36,7 +36,7 @@ class Restored:
 
 def read_up_to(log: Log, where: TopicPartition, position: int, end: int) -> Iterator[Block]:
     """Blocks from `position` until `end` is reached. Never ends early: a state restored from a part of its log would
-    go on to contradict the rest. Raises `Fatal` when the log stops short of `end`."""
+    go on to contradict the rest. Raises `Transient` when nothing comes though it is there, `Fatal` when the log was cut short."""
     if position >= end:
         return
     reader = log.reader({where: position})
@@ -44,7 +44,10 @@ def read_up_to(log: Log, where: TopicPartition, position: int, end: int) -> Iter
         while position < end:
             blocks = reader.poll(READ_RECORDS, READ_TIMEOUT_MS)
             if not blocks:
-                raise Fatal(f"{where.topic}/{where.partition}: nothing to read at {position}, though it ends at {end}")
+                told = f"{where.topic}/{where.partition}: nothing to read at {position}, though it ends at {end}"
+                if log.span(where.topic)[where.partition].end < end:
+                    raise Fatal(f"{told}, or did: it was cut short meanwhile")
+                raise Transient(told)
             for block in blocks:
                 yield block
                 position = block.next_offset
@@ -66,13 +69,19 @@ def _collector_paused() -> Iterator[None]:
 
 def catch_up(log: Log, state: State, partition: int, position: int, end: int) -> int:
     """Evolve the ledger from `position` up to `end`; returns the position reached."""
+    return _catch_up(log, state, partition, position, end)[0]
+
+
+def _catch_up(log: Log, state: State, partition: int, position: int, end: int) -> tuple[int, int]:
+    """The position reached, and the seq of the last entry read (0: none)."""
     if end - position < READ_RECORDS:
-        return _catch_up(log, state, partition, position, end)
+        return _evolve_all(log, state, partition, position, end)
     with _collector_paused():
-        return _catch_up(log, state, partition, position, end)
+        return _evolve_all(log, state, partition, position, end)
 
 
-def _catch_up(log: Log, state: State, partition: int, position: int, end: int) -> int:
+def _evolve_all(log: Log, state: State, partition: int, position: int, end: int) -> tuple[int, int]:
+    seq = 0
     for block in read_up_to(log, TopicPartition("ledger", partition), position, end):
         decoded = decode_rows(block)
         if decoded.poison:
@@ -81,10 +90,11 @@ def _catch_up(log: Log, state: State, partition: int, position: int, end: int) -
             if type(row) not in _LEDGER:
                 raise Corrupted(f"the ledger holds a {type(row).__name__}")
             entry = cast(LedgerEntry, row)
-            if entry.seq > state.seq:
+            seq = entry.seq
+            if seq > state.seq:
                 evolve(state, entry)
         position = block.next_offset
-    return position
+    return position, seq
 
 
 def restore_state(log: Log, domain: str, partition: int, snapshots: SnapshotStore) -> Restored:
@@ -95,7 +105,12 @@ def restore_state(log: Log, domain: str, partition: int, snapshots: SnapshotStor
             state = restore(stored.data)
             if state.domain != domain or stored.position < span.begin or stored.position > span.end:
                 raise Corrupted(f"snapshot {stored.seq} does not belong to this ledger")
-            position = catch_up(log, state, partition, stored.position, span.end)
+            position, last = _catch_up(log, state, partition, stored.position, span.end)
+            if last < stored.seq:
+                # An older copy of the ledger was put in the place of the one it was taken of.
+                raise Corrupted(
+                    f"snapshot {stored.seq} is of a ledger that went on longer than this one, which ends at {last}"
+                )
         except Corrupted as e:
             _log.warning("snapshot of seq %d is passed over: %s", stored.seq, e)
             continue

@@ -25,6 +25,9 @@ from streams.processor import Processor
 _log = logging.getLogger("lockstep.runner")
 # A step that waits this long for messages keeps shutdown and time-outs prompt without spinning.
 STEP_WAIT_MS: Final = 100
+# Kafka forgets a position a week after it was committed, in use or not, where no member of the group has subscribed to the topic: an
+# engine takes its partitions without being a member. So positions of quiet partitions are committed again and again.
+RENEW_EVERY_S: Final = 6 * 3600.0
 # Lag asks the log; people and alerts look every few seconds.
 LAG_EVERY_S: Final = 1.0
 
@@ -76,18 +79,23 @@ class ProcessorWorker:
         self._moved = False
         self._paused = False
         self._lag_at = 0.0
+        self._known: dict[TopicPartition, Committed] = {}
+        self._renew_at = 0.0
 
     def assigned(self, committed: Mapping[TopicPartition, Committed | None]) -> Mapping[TopicPartition, int]:
         self._broken = True  # a restore that fails half-way leaves nothing to go on with
         start = self.processor.assigned(self._log, committed)
         self._broken = False
         self._moved = self._held is not None
+        self._known.update({tp: at for tp, at in committed.items() if at is not None})
         self._assigned = True
         return start
 
     def revoked(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
         # Between steps there is work to save only while the log is away, and then it cannot be saved now.
         self._moved = self._held is not None
+        for tp in partitions:
+            self._known.pop(tp, None)
         self.processor.revoked(partitions)
 
     def _join(self) -> Member:
@@ -101,18 +109,23 @@ class ProcessorWorker:
             self.reset()
         member = self._join()
         if self._held is None:
+            if self._paused:  # resuming failed after the last commit
+                member.resume(sorted(member.assignment()))
+                self._paused = False
             self._held = self._work(member, now, timeout_ms)
         else:
             self._stay(member)
         batch = self._held
-        if batch.blocks or batch.records:
+        if batch.blocks or batch.records or self._renewal():
             self._commit(member, batch)
-            if self._paused:
-                member.resume(sorted(member.assignment()))
-                self._paused = False
+            # At once: whatever fails from here on, this batch must not be committed again.
+            self._held = None
             self.processor.committed()
         self._held = None
         self._count(batch, now)
+        if self._paused:
+            member.resume(sorted(member.assignment()))
+            self._paused = False
         return batch.handled + len(batch.records)
 
     def _work(self, member: Member, now: int, timeout_ms: int) -> _Batch:
@@ -130,7 +143,8 @@ class ProcessorWorker:
 
     def _commit(self, member: Member, batch: _Batch) -> None:
         """Raises `Transient` with the batch held, and anything else with the state to be thrown away."""
-        positions = {b.tp: Committed(b.next_offset) for b in batch.blocks}
+        due = time.monotonic() >= self._renew_at
+        positions = {**self._renewal(), **{b.tp: Committed(b.next_offset) for b in batch.blocks}}
         self._broken = True
         try:
             took_s = commit_patiently(member, positions, batch.records, lambda: self._stay(member))
@@ -140,8 +154,15 @@ class ProcessorWorker:
             self._broken = False
             raise
         self._broken = False
+        self._known.update(positions)
+        if due:
+            self._renew_at = time.monotonic() + RENEW_EVERY_S
         self.metrics.observe("lockstep_commit_seconds", took_s, self.name)
         self.metrics.observe("lockstep_step_seconds", time.perf_counter() - batch.begun, self.name)
+
+    def _renewal(self) -> dict[TopicPartition, Committed]:
+        """Positions to commit again, now and then."""
+        return dict(self._known) if self._assigned and time.monotonic() >= self._renew_at else {}
 
     def _stay(self, member: Member) -> None:
         """Stay in the group while the log does not take a batch: poll, with everything paused."""
@@ -171,6 +192,8 @@ class ProcessorWorker:
         self.processor = self._make()
         self._assigned = self._started = self._broken = self._moved = self._paused = False
         self._held = None
+        self._known.clear()
+        self._renew_at = 0.0
         if member is not None:
             try:
                 member.close(1_000)

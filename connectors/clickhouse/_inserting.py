@@ -60,7 +60,7 @@ class Inserting:
         token = batch.token(self._cluster, part)
         if not batch.present and part.offsets:
             try:
-                self._db.insert_avro(part.table, framed, token, _id(token))
+                self._db.insert_avro(part.table, framed, token, _new_id(token))
             except BadData as e:
                 self._set_aside(batch, part, e)
                 self._insert_part(batch, part, _frame(batch, part))
@@ -74,6 +74,7 @@ class Inserting:
 
     def _make_sure(self, batch: Batch, part: Part, token: str) -> None:
         """Count the range in the part's table, and fill what is missing."""
+        first = token
         for attempt in range(FILLS + 1):
             rows, distinct = self._count(batch, part)
             if rows != distinct or distinct > len(part.offsets):
@@ -86,7 +87,7 @@ class Inserting:
                 return
             if attempt == FILLS:
                 break
-            self._db.kill(_id(token))  # an earlier insert must not arrive after the count
+            self._db.kill(_ids(first))  # an earlier insert must not arrive after the count
             missing = frozenset(part.offsets) - self._there(batch, part)
             if not missing:
                 continue
@@ -97,7 +98,7 @@ class Inserting:
             block = part.frame(batch.tp.topic, batch.tp.partition, missing)
             token = f"{batch.token(self._cluster, part)}|fill|{uuid.uuid4().hex[:12]}"
             try:
-                self._db.insert_avro(part.table, block, token, _id(token))
+                self._db.insert_avro(part.table, block, token, _new_id(token))
             except BadData as e:
                 self._set_aside(batch, part, e)
                 continue
@@ -177,6 +178,11 @@ def _frame(batch: Batch, part: Part) -> bytes:
     return b"" if batch.present else part.frame(batch.tp.topic, batch.tp.partition)
 
 
-def _id(token: str) -> str:
-    """The query's id, so that it can be ended."""
-    return f"land|{token}"
+def _ids(token: str) -> str:
+    """How the ids of all tries with this token begin, so that they can be ended."""
+    return f"land|{token}|"
+
+
+def _new_id(token: str) -> str:
+    """The id of one try: a server refuses an id that is still at work, as after a time-out that only the client saw."""
+    return f"{_ids(token)}{uuid.uuid4().hex[:8]}"

@@ -236,10 +236,10 @@ class Database:
             raise self._told(e) from e
         return {str(name): str(value) for name, value in found.result_rows}
 
-    def kill(self, query_id: str) -> None:
-        """End an earlier query and wait until it has ended. On chDB nothing outlives its call."""
+    def kill(self, prefix: str) -> None:
+        """End all earlier queries whose id begins with `prefix` and wait until they have ended. On chDB nothing outlives its call."""
         if not self.embedded:
-            self.command("KILL QUERY WHERE query_id = {id:String} SYNC", {"id": query_id})
+            self.command("KILL QUERY WHERE startsWith(query_id, {id:String}) SYNC", {"id": prefix})
 
     def close(self) -> None:
         if self._reader is not None:

@@ -6,6 +6,7 @@ and `close` only. The coordinator refuses members it no longer knows; an owner's
 
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -63,10 +64,14 @@ class KafkaMember:
         self._untaken: set[TopicPartition] = set(partitions) if assign_all else set()
         self._taking: frozenset[TopicPartition] = frozenset()
         self._member_id: str | None = None
+        # Topics with equally many partitions (more than one) are dealt by partition number: one is subscribed to, and the others'
+        # partitions of a number go with its. No assignor of this client keeps numbers together and moves partitions one by one.
+        counts = Counter(tp.topic for tp in partitions)
+        together = len(set(counts.values())) == 1 and max(counts.values()) > 1
+        self._led = list(counts)[1:] if together else []
         if self._shared:
-            topics = sorted({wire.full(tp.topic) for tp in partitions})
             self._consumer.subscribe(
-                topics,
+                [wire.full(topic) for topic in counts if topic not in self._led],
                 on_assign=_weak(self._on_assign),
                 on_revoke=_weak(self._on_revoke),
                 on_lost=_weak(self._on_lost),
@@ -113,27 +118,35 @@ class KafkaMember:
         self._member_id = consumer.memberid()
         if not partitions:
             return
-        tps = [self._source.tp_of(p) for p in partitions]
+        tps = self._all(partitions)
         try:
             given = self._source.take(self._start(sorted(tps)))
         except LockstepError as e:
             # Ours all the same; `poll` raises this, and the next one asks the listener again.
             self._source.failure = e
             self._untaken.update(tps)
-            consumer.incremental_assign(partitions)
-            consumer.pause(partitions)
+            named = [self._source.named(tp) for tp in tps]
+            consumer.incremental_assign(named)
+            consumer.pause(named)
             return
         consumer.incremental_assign(given)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        self._drop([self._source.tp_of(p) for p in partitions], lost=False)
-        if partitions:
-            consumer.incremental_unassign(partitions)
+        self._gone(consumer, partitions, lost=False)
 
     def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        self._drop([self._source.tp_of(p) for p in partitions], lost=True)
-        if partitions:
-            consumer.incremental_unassign(partitions)
+        self._gone(consumer, partitions, lost=True)
+
+    def _all(self, partitions: Sequence[KafkaPartition]) -> list[TopicPartition]:
+        """These, and those that go with them."""
+        tps = [self._source.tp_of(p) for p in partitions]
+        return tps + [TopicPartition(topic, tp.partition) for topic in self._led for tp in tps]
+
+    def _gone(self, consumer: Consumer, partitions: list[KafkaPartition], *, lost: bool) -> None:
+        tps = self._all(partitions)
+        self._drop(tps, lost=lost)
+        if tps:
+            consumer.incremental_unassign([self._source.named(tp) for tp in tps])
 
     def _drop(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
         self._untaken.difference_update(partitions)

@@ -37,7 +37,11 @@ class Slot:
         self._fenced: Fenced | None = None
         more = {**TRANSACTIONAL, "transactional.id": wire.full(owner)}
         self._producer: Producer = wire.producer(more, self._on_delivery)
-        self._patiently(self._producer.init_transactions, Until(INIT_S), f"taking the slot {owner}")
+        doing = f"taking the slot {owner}"
+        try:
+            self._patiently(self._producer.init_transactions, Until(INIT_S), doing)
+        except KafkaException as e:
+            raise wire.failure(e, doing) from None
 
     def _on_delivery(self, error: KafkaError | None, message: Raw) -> None:
         """Called for failures only."""

@@ -57,6 +57,8 @@ def accept(state: State, row: Row, source: str, now: int) -> list[LedgerEntry]:
         raise Poison(
             "from_the_future", f"the event's time {row.at} is {(row.at - at) // DAY_MS} days ahead of the clock ({at})"
         )
+    if row.at < 0:
+        raise Poison("before_1970", f"the event's time {row.at} is before 1970; milliseconds since then would be right")
     entry: LedgerEntry | None
     if isinstance(row, Receipt):
         entry = _receipt(state, row, source, at)

@@ -72,8 +72,8 @@ class Nodes:
                     for kind in ("started", "finished") if c.kind == "start" else ("released",):
                         receipt = Receipt(c.job, _now_ms(), "default", c.attempt, c.node, kind, 0, "")
                         self._unsent.append(Record("receipts", c.job.encode(), encode(receipt)))
-        out, self._unsent = self._unsent, []
-        _send(self._log, out)
+        _send(self._log, self._unsent)
+        self._unsent = []
 
     def close(self) -> None:
         self._reader.close()
@@ -141,7 +141,8 @@ def bad_day(
         dead = {role: p.tail() for role, p in roles.items() if not p.alive}
         assert not dead, dead
         assert len(account.submitted) == sent
-        assert account.wrong() == []
+        wrong = account.wrong()
+        assert not wrong, wrong
         assert account.entries["JobEnded"] == sent, account.entries
         assert {role: p.stop() for role, p in roles.items()} == dict.fromkeys(ROLES, 0)
     finally:

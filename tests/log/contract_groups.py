@@ -46,6 +46,32 @@ class GroupContract:
         assert values(b for b in blocks if b.partition == 1) == [b"%d" % i for i in range(10)]
         member.close(10_000)
 
+    def test_equally_partitioned_topics_are_dealt_by_number(self, home: Home) -> None:
+        """Whoever has a node's telemetry has its registration, too: state of both is in one place."""
+        topics, group = [home.topic(4) for _ in range(3)], home.group()
+        members = [home.open().member(group, topics, Ears()) for _ in range(3)]
+
+        def numbers() -> list[set[int]]:
+            return [{tp.partition for tp in m.assignment()} for m in members]
+
+        settle(home, members, lambda: all(numbers()) and sum(len(n) for n in numbers()) == 4)
+        for member, mine in zip(members, numbers(), strict=True):
+            assert member.assignment() == {TopicPartition(t, n) for t in topics for n in mine}
+        left = members.pop()
+        left.close(10_000)
+        settle(home, members, lambda: sum(len(m.assignment()) for m in members) == 12)
+        write(home.open(), [r for t in topics for n in range(4) for r in numbered(t, 1, partition=n)])
+        got: list[tuple[str, int]] = []
+
+        def read() -> bool:
+            got.extend((b.topic, b.partition) for m in members for b in m.poll(100, 20) for _ in b.values)
+            return len(got) >= 12
+
+        settle(home, members[:0], read)
+        assert sorted(got) == sorted((t, n) for t in topics for n in range(4))
+        for member in members:
+            member.close(10_000)
+
     def test_a_paused_partition_is_silent_and_loses_nothing(self, home: Home) -> None:
         topic = home.topic(2)
         log = home.open()

@@ -159,6 +159,19 @@ def test_a_snapshot_ahead_of_the_ledger_is_passed_over(log: MemoryLog, tmp_path:
     assert restore_state(log, "default", 0, store).snapshot_seq == 0
 
 
+def test_a_snapshot_of_a_ledger_that_went_on_longer_is_passed_over(log: MemoryLog, tmp_path: Path) -> None:
+    """An older copy of the log was put beside newer snapshots: the future they know never happened there."""
+    worker = engine(log, tmp_path)
+    write(log, [job("j1")])
+    drive(worker)
+    state = restore_state(log, "default", 0, FolderSnapshots(tmp_path / "none")).state
+    store = FolderSnapshots(tmp_path)
+    state.seq += 10
+    store.save(Stored(state.seq, 0, snapshot(state)))
+    restored = restore_state(log, "default", 0, store)
+    assert (restored.snapshot_seq, restored.state.seq) == (0, state.seq - 10)
+
+
 def test_no_room_for_snapshots_stops_nothing(log: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     in_the_way = tmp_path / "file"
     in_the_way.write_text("not a folder")

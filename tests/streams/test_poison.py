@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from connectors.log.memory import MemoryLog
 from connectors.snapshots import FolderSnapshots
 from schemas.codec import encode
-from schemas.dead_letters import MAX_REPLAYS, REPLAYS_HEADER, replay
-from schemas.errors import Refused
+from schemas.dead_letters import MAX_REPLAYS, REPLAYS_HEADER, dead_letter, replay
+from schemas.errors import Poison, Refused
 from schemas.log import Log
-from schemas.messages import Record
-from schemas.records import DeadLetter, JobAccepted, NodeChanged, Row
+from schemas.messages import Block, Record
+from schemas.records import DeadLetter, JobAccepted, JobPlaced, NodeChanged, Row
+from schemas.topics import TOPICS
 from streams.decide import Decide
 from streams.observe import Observe
 from streams.runner import ProcessorWorker
@@ -157,3 +159,22 @@ def test_a_replay_after_the_fix_is_accepted(home: Home) -> None:
     assert len(letters(log)) == 1
     newest = [r for r in read(log, "changes") if isinstance(r, NodeChanged)][-1]
     assert (newest.cards, newest.cards_healthy) == (8, 8)
+
+
+def test_a_time_before_1970_is_poison(tmp_path: Path) -> None:
+    """Its wait would be longer than a ledger entry can say."""
+    log = MemoryLog()
+    log.provision(TOPICS, dry_run=False)
+    worker = ProcessorWorker(log, lambda: Decide("default", FolderSnapshots(tmp_path), version="test"))
+    write(log, [changed("n1"), job("bad")._replace(at=-(2**63)), job("good")])
+    drive(worker)
+    assert [e.job for e in read(log, "ledger") if isinstance(e, JobPlaced)] == ["good"]
+    (letter,) = [r for r in read(log, "dead-letter") if isinstance(r, DeadLetter)]
+    assert letter.code == "before_1970"
+
+
+def test_a_reason_that_quotes_megabytes_is_cut() -> None:
+    block = Block("jobs", 0, [b"x"], 1, offsets=[0], keys=[None], timestamps_ms=[0])
+    letter = dead_letter(block, 0, Poison("odd", "no " + "\x00" * 4_000_000), "decide", 1)
+    assert letter.value is not None
+    assert len(letter.value) < 10_000

@@ -149,6 +149,51 @@ def test_a_held_batch_goes_with_its_partitions(log: MemoryLog) -> None:
     assert copies(log) == [b"1 a"]
 
 
+class Stumbles(Copy):
+    """The log is away just after a commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stumbles = 1
+
+    def committed(self) -> None:
+        if self.stumbles:
+            self.stumbles -= 1
+            raise Transient("away after the commit", retry_after_ms=0)
+
+
+def test_what_fails_after_a_commit_does_not_commit_it_again(log: MemoryLog) -> None:
+    worker = ProcessorWorker(log, Stumbles)
+    send(log, b"a")
+    with pytest.raises(Transient):
+        drive(worker, NOW)
+    drive(worker, NOW)
+    assert copies(log) == [b"1 a"]
+
+
+def test_positions_of_quiet_partitions_are_committed_again(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka would forget them a week after their last commit."""
+    worker = worker_on(log)
+    send(log, b"a")
+    drive(worker, NOW)
+    quiet = TopicPartition("jobs", 0)
+    told: list[Mapping[TopicPartition, Committed]] = []
+    assert worker._member is not None
+    inner = worker._member.commit
+
+    def commit(positions: Mapping[TopicPartition, Committed], records: Sequence[Record] = ()) -> None:
+        told.append(positions)
+        inner(positions, records)
+
+    monkeypatch.setattr(worker._member, "commit", commit)
+    worker.step(NOW, 0)
+    assert told == []
+    worker._renew_at = 0.0  # hours later
+    worker.step(NOW, 0)
+    worker.step(NOW, 0)
+    assert told == [{quiet: Committed(1)}]
+
+
 def test_an_aborted_transaction_throws_the_state_away(log: MemoryLog) -> None:
     worker = worker_on(log, "", "aborted")
     send(log, b"a")
