@@ -173,7 +173,8 @@ class NodeRemoved(Event):
 
 
 class NodeTelemetry(Event):
-    """One sample of a node's health; also its heartbeat. `counter` grows with each sample of a node."""
+    """One sample of a node's health; also its heartbeat. `counter` grows with each sample of a node, over restarts of its
+    sender too: the time in milliseconds will do."""
 
     row_type: ClassVar[type[Row]] = records.NodeTelemetry
     topic: ClassVar[str] = "resource-telemetry"
