@@ -4,7 +4,7 @@
 drops a message that its topic promises to keep, and never changes an offset.
 """
 
-import contextlib
+import logging
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -18,6 +18,7 @@ from schemas.messages import Block, Record
 if TYPE_CHECKING:
     from connectors.log._local import LocalLog
 
+_LOG: Final = logging.getLogger("lockstep.log")
 # Kafka's `delete.retention.ms`: a reader that rebuilds its state has this long to see a tombstone.
 TOMBSTONE_MS: Final = 24 * 3600 * 1000
 # Joined batches expire together: an hour more at most than each alone.
@@ -112,7 +113,8 @@ def _stays(block: Block, i: int, newest: Mapping[bytes | None, int], tombstones_
     if key is None or offset == last:
         # The last message of all stays in any case: the end of the partition is its offset and one.
         return True
-    if newest[key] > offset:
+    # A key that was first written after the newest were looked up stays.
+    if newest.get(key, offset) > offset:
         return False
     return block.values[i] is not None or block.timestamps_ms[i] >= tombstones_before_ms
 
@@ -179,8 +181,12 @@ class Upkeep:
             if log is None:
                 return
             # What is wrong with the file, its users hear from their own calls; upkeep can always wait.
-            with contextlib.suppress(LockstepError):
+            try:
                 log.clean_if_due(self._every_ms)
+            except LockstepError as e:
+                _LOG.debug("upkeep waits: %s", e)
+            except Exception:  # noqa: BLE001 - a mistake in here must not let the file grow for ever
+                _LOG.exception("upkeep failed and will try again")
             del log
 
     @property

@@ -1,12 +1,15 @@
 """The two local homes: the whole contract, and what only they promise."""
 
 import itertools
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from connectors.log import _upkeep
 from connectors.log._local import LocalLog
 from connectors.log.embedded import EmbeddedLog
 from connectors.log.memory import MemoryLog
@@ -217,3 +220,41 @@ def test_the_appender_bounds_its_buffer(home: Home, monkeypatch: pytest.MonkeyPa
     assert log.span(topic)[0].end == 20  # two full buffers are written, the rest waits for `flush`
     appender.close(1_000)
     assert log.span(topic)[0].end == 25
+
+
+def test_a_key_first_written_during_compaction_stays(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = home.spec(1, cleanup="compact")
+    log = home.open()
+    assert isinstance(log, LocalLog)
+    log.provision([spec], dry_run=False)
+    write(log, [Record(spec.name, b"old", b"%d" % i, 0) for i in range(3)])
+    inner = _upkeep._groups
+
+    def meanwhile(*arguments: Any) -> Any:
+        write(home.open(), [Record(spec.name, b"new", b"x", 0)])
+        return inner(*arguments)
+
+    monkeypatch.setattr(_upkeep, "_groups", meanwhile)
+    _upkeep.compact(log._store, spec.name, 0, 0)
+    assert everything(home, spec.name, 2) == [b"2", b"x"]
+
+
+def test_upkeep_lives_through_its_own_mistakes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[int] = []
+
+    def fail(_self: LocalLog, _every_ms: int) -> None:
+        tries.append(1)
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr(LocalLog, "clean_if_due", fail)
+    log = MemoryLog()
+    upkeep = _upkeep.Upkeep(log, 5)
+    deadline = time.monotonic() + 10
+    while len(tries) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    upkeep.stop()
+    log.close()
+    assert "will try again" in caplog.text
