@@ -12,7 +12,7 @@ from connectors.log._local_member import LocalMember
 from connectors.log._pack import part_of, unpack
 from connectors.log._store import Store, append, now_ms
 from connectors.log._upkeep import Upkeep, compact, expire, join
-from schemas.errors import Corrupted, Fatal, Refused, Transient, Where
+from schemas.errors import Corrupted, Fatal, LockstepError, Refused, Transient, Where
 from schemas.log import Appender, Listener, Member, PlanStep, Reader, Span
 from schemas.messages import Block, Committed, Record, TopicPartition
 from schemas.topics import TopicSpec
@@ -22,6 +22,9 @@ FOREIGN_POLL_S: Final = 0.005
 # The appender writes by itself beyond this many messages or bytes; a call for each 10,000 costs one fsync.
 APPEND_RECORDS: Final = 10_000
 APPEND_BYTES: Final = 32 << 20
+# What was sent is durable this much later though nothing more comes; and how often the thread for that looks whether it is still needed.
+LINGER_S: Final = 0.05
+LINGER_LOOK_S: Final = 5.0
 
 
 class Bell:
@@ -171,6 +174,8 @@ class LocalAppender:
         self._lock = threading.Lock()
         self._robin = [-1]
         self._closed = False
+        self._sent = threading.Event()
+        self._lingering: threading.Thread | None = None
 
     def send(self, record: Record) -> None:
         with self._lock:
@@ -182,6 +187,24 @@ class LocalAppender:
                 self._write()
             self._buffer.append(record)
             self._bytes += size
+            if len(self._buffer) == 1:
+                self._sent.set()
+                if self._lingering is None:
+                    arguments = (weakref.ref(self), self._sent)
+                    self._lingering = threading.Thread(target=_linger, args=arguments, name="linger", daemon=True)
+                    self._lingering.start()
+
+    def _lingered(self) -> bool:
+        """Write what waited long enough; False when this is over. What fails now, the next call hears of: it is kept."""
+        with self._lock:
+            if not self._closed:
+                try:
+                    self._write()
+                except Transient:
+                    self._sent.set()
+                except LockstepError:
+                    return False
+            return not self._closed
 
     def _write(self) -> None:
         if self._buffer:
@@ -203,6 +226,19 @@ class LocalAppender:
         if not self._closed:
             self.flush(timeout_ms)
             self._closed = True
+            self._sent.set()
+
+
+def _linger(appender: "weakref.ref[LocalAppender]", sent: threading.Event) -> None:
+    """A sender with little to say does not wait until a batch is full: on Kafka its client would not, either."""
+    while True:
+        if sent.wait(LINGER_LOOK_S):
+            sent.clear()
+            time.sleep(LINGER_S)
+        alive = appender()
+        if alive is None or not alive._lingered():
+            return
+        del alive
 
 
 class LocalLog:

@@ -109,6 +109,16 @@ class MessageContract:
                 got[b.partition] += b.values
         assert got == {p: [b"%d" % i for i in range(60)] for p in range(2)}
 
+    def test_what_was_sent_becomes_durable_without_a_flush(self, home: Home) -> None:
+        """A sender that says something every hour is heard at once."""
+        topic, log = home.topic(), home.open()
+        appender = log.appender("test")
+        appender.send(numbered(topic, 1)[0])
+        reader = home.open().reader({TopicPartition(topic, 0): 0})
+        assert values(drain(reader, home, 1)) == [b"0"]
+        appender.close(10_000)
+        reader.close()
+
     def test_a_busy_partition_does_not_starve_the_others(self, home: Home) -> None:
         topic = home.topic(2)
         log = home.open()
