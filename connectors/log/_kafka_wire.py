@@ -247,7 +247,8 @@ class Wire:
         if code in _DENIED:
             return Fatal(self._denied or told)
         if code in _UNKNOWN:
-            return Fatal(f"{text}: there is no such topic; run `lockstep provision`")
+            # Topics were there when this client was made; a broker that has just started does not know of any for a moment.
+            return Electing(f"{text}: there is no such topic; if that stays so, run `lockstep provision`")
         if code in {KafkaError._BAD_MSG, KafkaError.INVALID_MSG}:
             return Corrupted(told)
         if code == KafkaError.KAFKA_STORAGE_ERROR:
