@@ -23,7 +23,7 @@ from tests.badday.roles import ROLES, RoleProcess
 from tests.support.chdb_front import ChdbFront
 
 NODES = 16
-JOBS_A_ROUND = 20
+JOBS_A_ROUND = 8
 # Longer than a broker takes to come back on a busy machine.
 SEND_MS = 120_000
 
@@ -79,6 +79,11 @@ class Nodes:
         self._reader.close()
 
 
+def _samples(counter: int) -> list[Record]:
+    telemetry = [NodeTelemetry(f"node-{i:02}", _now_ms(), counter, 8, 50.0, 0, 0, 0, 300.0) for i in range(NODES)]
+    return [Record("resource-telemetry", t.node.encode(), encode(t)) for t in telemetry]
+
+
 def _landed(front: ChdbFront) -> list[int]:
     found: list[int] = []
     for table in TABLES["ledger"].values():
@@ -114,10 +119,7 @@ def bad_day(
             harming.start()
             while True:
                 counter += 1
-                telemetry = [
-                    NodeTelemetry(f"node-{i:02}", _now_ms(), counter, 8, 50.0, 0, 0, 0, 300.0) for i in range(NODES)
-                ]
-                _send(log, [Record("resource-telemetry", t.node.encode(), encode(t)) for t in telemetry])
+                _send(log, _samples(counter))
                 jobs = [_job(i) for i in range(sent, sent + JOBS_A_ROUND)]
                 sent += JOBS_A_ROUND
                 _send(log, [Record("jobs", j.job.encode(), encode(j)) for j in jobs])
@@ -130,6 +132,8 @@ def bad_day(
         deadline = time.monotonic() + 120
         while True:
             try:
+                counter += 1
+                _send(log, _samples(counter))  # or they fall silent, and nothing more is placed
                 nodes.answer()
                 account = take(log, lambda: _landed(front))
                 if (not account.wrong() and account.entries["JobEnded"] == sent) or time.monotonic() > deadline:

@@ -106,6 +106,13 @@ def test_observe(home: Home, seed: int) -> None:
             deaths += 1
             worker = start()
     assert deaths > 0
+    deadline = time.monotonic() + 60
+    while (
+        sum(isinstance(r, NodeChanged) for r in read(log, "changes")) < len(nodes) * (rounds + 1)
+        or sum(isinstance(r, DeadLetter) for r in read(log, "dead-letter")) < rounds
+    ) and time.monotonic() < deadline:
+        while live_through(worker, home):
+            worker = start()
     told = Counter((r.node, r.counter) for r in read(log, "changes") if isinstance(r, NodeChanged))
     # The registration (counter -1), then each round flips the healthy cards of each node: one change each.
     assert told == Counter((n, c) for n in nodes for c in (-1, *range(1, rounds + 1)))
