@@ -1,5 +1,6 @@
 """The log on a store: provisioning, reading, appending, retention. `EmbeddedLog` and `MemoryLog` are this on two stores."""
 
+import itertools
 import sqlite3
 import threading
 import time
@@ -12,7 +13,7 @@ from connectors.log._local_member import LocalMember
 from connectors.log._pack import part_of, unpack
 from connectors.log._store import Store, append, now_ms
 from connectors.log._upkeep import Upkeep, compact, expire, join
-from schemas.errors import Corrupted, Fatal, LockstepError, Refused, Transient, Where
+from schemas.errors import Corrupted, Fatal, Refused, Transient, Where
 from schemas.log import Appender, Listener, Member, PlanStep, Reader, Span
 from schemas.messages import Block, Committed, Record, TopicPartition
 from schemas.topics import TopicSpec
@@ -22,6 +23,8 @@ FOREIGN_POLL_S: Final = 0.005
 # The appender writes by itself beyond this many messages or bytes; a call for each 10,000 costs one fsync.
 APPEND_RECORDS: Final = 10_000
 APPEND_BYTES: Final = 32 << 20
+# One poll returns at most so many bytes, whatever number of messages was asked for; one message in any case.
+POLL_BYTES: Final = 64 << 20
 # What was sent is durable this much later though nothing more comes; and how often the thread for that looks whether it is still needed.
 LINGER_S: Final = 0.05
 LINGER_LOOK_S: Final = 5.0
@@ -69,12 +72,12 @@ class _Waiting:
         self._store = store
         self._bell = bell
         # A batch of which only a part was wanted, by partition: asking for few at a time must not unpack it each time.
-        self._open: dict[TopicPartition, tuple[int, Block]] = {}
+        self._open: dict[TopicPartition, tuple[int, Block, int]] = {}
 
     def read(self, positions: Mapping[TopicPartition, int], max_records: int) -> list[Block]:
-        """Messages from these positions, taking partitions in turn, at most `max_records`."""
+        """Messages from these positions, taking partitions in turn, at most `max_records` and `POLL_BYTES`."""
         found: list[Block] = []
-        left = max_records
+        left, room = max_records, POLL_BYTES
         with self._store.read() as c:
             # One look at all ends: most polls find most partitions as they were.
             ends = {(t, p): end for t, p, end in c.execute("SELECT topic, partition, end_offset FROM ends")}
@@ -91,13 +94,19 @@ class _Waiting:
                 for batch_id, first, after in rows:
                     if first > reached:
                         self._check_hole(c, tp, reached, first)
-                    whole = self._unpacked(c, tp, batch_id)
+                    whole, size = self._unpacked(c, tp, batch_id)
                     block = part_of(whole, position, left)
+                    left -= len(block)
+                    # Message by message only where the whole batch is too large: small ones are not to pay for this.
+                    if size > room:
+                        fitting = _fitting(block, room) or (0 if found else 1)
+                        if fitting < len(block):
+                            block, left = part_of(block, position, fitting), 0
+                    room -= min(size, room)
                     if len(block):
                         found.append(block)
-                        left -= len(block)
                     if block.next_offset < after:
-                        self._open[tp] = (batch_id, whole)
+                        self._open[tp] = (batch_id, whole, size)
                     reached = after
                     if left <= 0:
                         break
@@ -117,14 +126,15 @@ class _Waiting:
                 f"{Where(tp.topic, tp.partition, expected)}: a stored batch is missing; restore the log's file from a backup"
             )
 
-    def _unpacked(self, c: sqlite3.Connection, tp: TopicPartition, batch_id: int) -> Block:
+    def _unpacked(self, c: sqlite3.Connection, tp: TopicPartition, batch_id: int) -> tuple[Block, int]:
+        """A stored batch and its size in bytes."""
         opened = self._open.pop(tp, None)
         if opened is not None and opened[0] == batch_id:
-            return opened[1]
+            return opened[1:]
         first, after, crc, data = c.execute(
             "SELECT first, next, crc, data FROM batches WHERE id = ?", (batch_id,)
         ).fetchone()
-        return unpack(data, crc, tp.topic, tp.partition, first, after)
+        return unpack(data, crc, tp.topic, tp.partition, first, after), len(data)
 
     def poll(self, positions: Mapping[TopicPartition, int], max_records: int, timeout_ms: int) -> list[Block]:
         if timeout_ms <= 0:
@@ -142,6 +152,12 @@ class _Waiting:
                 self._bell.wait(rung, min(left, FOREIGN_POLL_S))
                 if self._bell.count() != rung or self._store.version() != version:
                     break
+
+
+def _fitting(block: Block, room: int) -> int:
+    """How many messages from the block's beginning have at most `room` bytes together."""
+    sizes = (len(v or b"") + len(k or b"") for v, k in zip(block.values, block.keys, strict=True))
+    return sum(1 for total in itertools.accumulate(sizes) if total <= room)
 
 
 class LocalReader:
@@ -171,9 +187,13 @@ class LocalAppender:
         self._name = name
         self._buffer: list[Record] = []
         self._bytes = 0
-        self._lock = threading.Lock()
+        # Re-entrant: `close` flushes.
+        self._lock = threading.RLock()
         self._robin = [-1]
         self._closed = False
+        self._oldest_at = 0.0
+        # The thread could not write what is buffered: the next call tries, and tells its caller.
+        self._failed = False
         self._sent = threading.Event()
         self._lingering: threading.Thread | None = None
 
@@ -183,34 +203,42 @@ class LocalAppender:
                 raise Fatal(f"the appender {self._name} is closed")
             size = self._log.check(record)
             # Before this record joins: what fails here are earlier ones, and this one may be sent again.
-            if len(self._buffer) >= APPEND_RECORDS or self._bytes >= APPEND_BYTES:
+            if self._failed or len(self._buffer) >= APPEND_RECORDS or self._bytes >= APPEND_BYTES:
                 self._write()
             self._buffer.append(record)
             self._bytes += size
             if len(self._buffer) == 1:
+                self._oldest_at = time.monotonic()
                 self._sent.set()
                 if self._lingering is None:
                     arguments = (weakref.ref(self), self._sent)
                     self._lingering = threading.Thread(target=_linger, args=arguments, name="linger", daemon=True)
                     self._lingering.start()
 
-    def _lingered(self) -> bool:
-        """Write what waited long enough; False when this is over. What fails now, the next call hears of: it is kept."""
+    def _lingered(self) -> float | None:
+        """Write what waited long enough; seconds until to look again (0: when something is sent), None: it is over."""
         with self._lock:
-            if not self._closed:
-                try:
-                    self._write()
-                except Transient:
-                    self._sent.set()
-                except LockstepError:
-                    return False
-            return not self._closed
+            if self._closed:
+                return None
+            if not self._buffer or self._failed:
+                return 0
+            left = self._oldest_at + LINGER_S - time.monotonic()
+            if left > 0:
+                return left
+            try:
+                self._write()
+            except Transient:
+                return LINGER_S
+            except Exception:  # noqa: BLE001 - nothing is lost: the next call meets the same, and raises it
+                self._failed = True
+            return 0
 
     def _write(self) -> None:
         if self._buffer:
             self._log.append(self._buffer, self._robin)
             self._buffer = []
             self._bytes = 0
+        self._failed = False
 
     def flush(self, timeout_ms: int) -> None:
         deadline = time.monotonic() + timeout_ms / 1000
@@ -223,21 +251,27 @@ class LocalAppender:
                         raise Transient(f"{len(self._buffer)} messages are not durable yet: {e}") from None
 
     def close(self, timeout_ms: int) -> None:
-        if not self._closed:
-            self.flush(timeout_ms)
-            self._closed = True
-            self._sent.set()
+        with self._lock:
+            if not self._closed:
+                self.flush(timeout_ms)
+                self._closed = True
+                self._sent.set()
 
 
 def _linger(appender: "weakref.ref[LocalAppender]", sent: threading.Event) -> None:
     """A sender with little to say does not wait until a batch is full: on Kafka its client would not, either."""
+    pause = 0.0
     while True:
-        if sent.wait(LINGER_LOOK_S):
-            sent.clear()
-            time.sleep(LINGER_S)
+        if pause:
+            time.sleep(pause)
+        else:
+            sent.wait(LINGER_LOOK_S)
+        sent.clear()
         alive = appender()
-        if alive is None or not alive._lingered():
+        found = None if alive is None else alive._lingered()
+        if found is None:
             return
+        pause = found
         del alive
 
 

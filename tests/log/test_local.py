@@ -1,19 +1,21 @@
 """The two local homes: the whole contract, and what only they promise."""
 
 import itertools
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connectors.log import _local as local_module
 from connectors.log import _upkeep
 from connectors.log._local import LocalLog
 from connectors.log.embedded import EmbeddedLog
 from connectors.log.memory import MemoryLog
-from schemas.errors import Fatal, Refused
+from schemas.errors import Fatal, Refused, StorageFull
 from schemas.messages import Committed, Record, TopicPartition
 from tests.log.contract import LogContract
 from tests.log.home import Ears, Home, drain, everything, numbered, settle, values, write
@@ -258,3 +260,104 @@ def test_upkeep_lives_through_its_own_mistakes(
     upkeep.stop()
     log.close()
     assert "will try again" in caplog.text
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_what_could_not_be_written_behind_the_sender_is_raised_by_its_next_call(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = home.topic()
+    log = _local(home)
+    full, tries, inner = [True], [0], log.append
+
+    def append(records: Sequence[Record], robin: list[int]) -> None:
+        tries[0] += 1
+        if full[0]:
+            raise StorageFull("no room")
+        inner(records, robin)
+
+    monkeypatch.setattr(log, "append", append)
+    appender = log.appender("test")
+    appender.send(Record(topic, b"k", b"0", 0))
+    _until(lambda: tries[0] == 1)
+    with pytest.raises(StorageFull):
+        appender.send(Record(topic, b"k", b"1", 0))
+    with pytest.raises(StorageFull):
+        appender.flush(1_000)
+    full[0] = False
+    appender.send(Record(topic, b"k", b"1", 0))  # what was refused was not kept, so it is sent again
+    _until(lambda: log.span(topic)[0].end == 2)  # and the thread goes on
+    appender.close(1_000)
+    assert everything(home, topic, 2) == [b"0", b"1"]
+
+
+def test_closing_an_appender_ends_its_thread(home: Home) -> None:
+    topic = home.topic()
+    appender = _local(home).appender("test")
+    before = set(threading.enumerate())
+    appender.send(Record(topic, b"k", b"0", 0))
+    (lingering,) = set(threading.enumerate()) - before
+    appender.close(1_000)
+    lingering.join(1)
+    assert not lingering.is_alive()
+
+
+def test_what_follows_a_full_buffer_has_its_own_time(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quick sends are committed by full buffers, not also by the clock."""
+    topic = home.topic()
+    log = _local(home)
+    written: list[float] = []
+    inner = log.append
+
+    def append(records: Sequence[Record], robin: list[int]) -> None:
+        written.append(time.monotonic())
+        inner(records, robin)
+
+    monkeypatch.setattr(log, "append", append)
+    monkeypatch.setattr(local_module, "LINGER_S", 0.4)
+    appender = log.appender("test")
+    appender.send(Record(topic, b"k", b"0", 0))
+    time.sleep(0.2)
+    appender.flush(1_000)
+    sent_at = time.monotonic()
+    appender.send(Record(topic, b"k", b"1", 0))
+    _until(lambda: len(written) == 2)
+    assert written[1] - sent_at >= 0.4
+    appender.close(1_000)
+
+
+def test_a_poll_is_bounded_in_bytes(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = home.topic(2)
+    log = _local(home)
+    sent = [[b"%d-%d" % (p, i) + bytes(1_000) for i in range(30)] for p in range(2)]
+    for run in (range(7), range(7, 9), range(9, 30)):
+        write(log, [Record(topic, None, sent[p][i], p) for p in range(2) for i in run])
+    monkeypatch.setattr(local_module, "POLL_BYTES", 5_500)
+    reader = log.reader({TopicPartition(topic, p): 0 for p in range(2)})
+    got: list[list[bytes | None]] = [[], []]
+    polls = 0
+    while blocks := reader.poll(1_000, 0):
+        assert sum(len(v or b"") for b in blocks for v in b.values) <= 5_500
+        polls += 1
+        for b in blocks:
+            got[b.partition] += b.values
+    assert got == sent
+    assert polls <= 15  # and full, or nearly
+    monkeypatch.setattr(local_module, "POLL_BYTES", 10)
+    reader = log.reader({TopicPartition(topic, 0): 0})
+    assert [len(b) for _ in range(3) for b in reader.poll(1_000, 0)] == [1, 1, 1]
+
+
+def test_a_poll_for_many_large_messages_returns_64_mib_at_most(home: Home) -> None:
+    topic = home.topic()
+    log = _local(home)
+    for _ in range(5):
+        write(log, [Record(topic, None, bytes(2_000_000), 0) for _ in range(10)])
+    reader = log.reader({TopicPartition(topic, 0): 0})
+    assert [sum(map(len, reader.poll(200_000, 0))) for _ in range(3)] == [33, 17, 0]
