@@ -53,15 +53,16 @@ class Link:
 
     told: LinkChanged | None = None
     counter: int = -1
+    sampled_ms: int = -1
     heard_ms: int = 0
     used: Smooth | None = None
     latency: Smooth | None = None
 
     def add(self, sample: LinkTelemetry, now: int) -> bool:
-        """Take a sample; False when it is doubled or old."""
-        if sample.counter <= self.counter:
+        """Take a sample; False when it is doubled or old. A lower counter with a later time is a probe that started anew."""
+        if sample.counter <= self.counter and sample.at <= self.sampled_ms:
             return False
-        self.counter = sample.counter
+        self.counter, self.sampled_ms = sample.counter, sample.at
         self.heard_ms = now
         self.used = self.used or Smooth()
         self.latency = self.latency or Smooth()

@@ -27,6 +27,8 @@ class NodeTable:
         self.healthy: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
         self.cards: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
         self.told_healthy: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
+        # The node's own time of its newest sample.
+        self.sampled_ms: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
         self.heard_ms: npt.NDArray[np.int64] = np.zeros(_SLACK, np.int64)
         self.silent: npt.NDArray[np.bool_] = np.zeros(_SLACK, np.bool_)
         self.registered: npt.NDArray[np.bool_] = np.zeros(_SLACK, np.bool_)
@@ -48,6 +50,7 @@ class NodeTable:
                 self.healthy = np.concatenate([self.healthy, unknown])
                 self.cards = np.concatenate([self.cards, unknown])
                 self.told_healthy = np.concatenate([self.told_healthy, unknown])
+                self.sampled_ms = np.concatenate([self.sampled_ms, unknown])
                 self.heard_ms = np.concatenate([self.heard_ms, np.zeros(more, np.int64)])
                 self.silent = np.concatenate([self.silent, np.zeros(more, np.bool_)])
                 self.registered = np.concatenate([self.registered, np.zeros(more, np.bool_)])
@@ -62,9 +65,16 @@ class NodeTable:
         self.cards[i] = change.cards if self.registered[i] else UNKNOWN
         self.told_healthy[i] = change.cards_healthy
         self.heard_ms[i] = max(heard_ms, self.heard_ms[i])
-        self.counter[i] = max(self.counter[i], change.counter)
-        if change.counter >= 0 and change.counter >= self.counter[i]:
+        if change.counter >= 0 and (change.counter >= self.counter[i] or change.at > self.sampled_ms[i]):
             self.healthy[i] = change.cards_healthy
+        self.counter[i] = max(self.counter[i], change.counter)
+        self.sampled_ms[i] = max(self.sampled_ms[i], change.at)
+
+    def fresh(
+        self, rows: npt.NDArray[np.int64], counter: npt.NDArray[np.int64], at: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Which samples are neither doubled nor overtaken. A lower counter with a later time is an agent that started anew."""
+        return (counter > self.counter[rows]) | (at > self.sampled_ms[rows])
 
     def hear(self, now: int) -> None:
         """Count silence of every node from `now`: nobody was listening, or the clock was set back."""

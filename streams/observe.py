@@ -148,6 +148,7 @@ class Observe:
 
     def _tell_link(self, number: int, link: Link, change: LinkChanged, out: list[Record]) -> None:
         link.told = change
+        link.sampled_ms = max(link.sampled_ms, change.at)
         out.append(Record("changes", b"link/" + change.link.encode(), encode(change), number))
 
     # --- telemetry of nodes, by columns -----------------------------------------------------------------------------
@@ -181,7 +182,8 @@ class Observe:
             rows = table.rows(latest["node"].to_list())
         counter = latest["counter"].to_numpy()
         healthy = latest["cards_healthy"].to_numpy().astype(np.int64)
-        fresh = counter > table.counter[rows]
+        at = latest["at"].to_numpy()
+        fresh = table.fresh(rows, counter, at)
         if not fresh.all():
             self._metrics.add("lockstep_stale_samples_total", float((~fresh).sum()), self.name)
         known = table.registered[rows]
@@ -192,14 +194,14 @@ class Observe:
         changed = fresh & known & (table.silent[rows] | (table.told_healthy[rows] != healthy))
         hit = rows[fresh]
         table.counter[hit] = counter[fresh]
+        table.sampled_ms[hit] = at[fresh]
         table.healthy[hit] = healthy[fresh]
         table.heard_ms[hit] = now
         if changed.any():
-            at = latest["at"].to_list()
             for k in np.flatnonzero(changed).tolist():
                 told = table.described[int(rows[k])]
                 assert told is not None
-                change = _with_sample(told, int(healthy[k]), int(counter[k]), at[k])
+                change = _with_sample(told, int(healthy[k]), int(counter[k]), int(at[k]))
                 self._tell_node(block.partition, change, now, out)
         return poison
 
@@ -330,7 +332,7 @@ def _remember(partition: _Partition, row: Row) -> None:
         partition.nodes.remember(row, 0)
     elif isinstance(row, LinkChanged):
         link = partition.links.setdefault(row.link, Link())
-        link.told, link.counter = row, row.counter
+        link.told, link.counter, link.sampled_ms = row, row.counter, row.at
         if row.counter >= 0:
             link.used, link.latency = Smooth(row.used_gbps, samples=1), Smooth(row.latency_ms, samples=1)
 

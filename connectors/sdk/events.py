@@ -173,8 +173,8 @@ class NodeRemoved(Event):
 
 
 class NodeTelemetry(Event):
-    """One sample of a node's health; also its heartbeat. `counter` grows with each sample of a node, over restarts of its
-    sender too: the time in milliseconds will do."""
+    """One sample of a node's health; also its heartbeat. `counter` grows with each sample of a node; a sender that started
+    anew may count from 0 again, if its clock did not go back."""
 
     row_type: ClassVar[type[Row]] = records.NodeTelemetry
     topic: ClassVar[str] = "resource-telemetry"
@@ -226,7 +226,7 @@ class LinkRemoved(Event):
 
 
 class LinkTelemetry(Event):
-    """One sample of a link."""
+    """One sample of a link. `counter` as in `NodeTelemetry`."""
 
     row_type: ClassVar[type[Row]] = records.LinkTelemetry
     topic: ClassVar[str] = "link-telemetry"

@@ -135,7 +135,9 @@ def _job(state: State, row: JobSubmitted, source: str, at: int) -> JobAccepted |
     wrong = _wrong(row)
     if wrong is not None:
         return _refuse(state, row, source, at, *wrong)
-    return JobAccepted(state.domain, state.seq + 1, at, source, row.job, row.at, *ask)
+    # A clock that is ahead must not make its jobs younger than those that come later. One far back is believed: an import
+    # brings the ages of another system's queue with it.
+    return JobAccepted(state.domain, state.seq + 1, at, source, row.job, min(row.at, at), *ask)
 
 
 def _wrong(row: JobSubmitted) -> tuple[str, str] | None:

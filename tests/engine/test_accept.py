@@ -152,6 +152,13 @@ def test_cards_that_can_be(state: State, cards: float) -> None:
     assert (entry.source, entry.submitted_at, entry.cards_milli) == ("jobs/0@7", NOW, round(cards * 1000))
 
 
+@pytest.mark.parametrize(("said", "believed"), [(NOW + 60_000, NOW), (NOW - 86_400_000, NOW - 86_400_000)])
+def test_age_is_never_in_the_future_but_comes_along_from_another_queue(state: State, said: int, believed: int) -> None:
+    (entry,) = accept(state, job("x")._replace(at=said), "test", NOW)
+    assert isinstance(entry, JobAccepted)
+    assert entry.submitted_at == believed
+
+
 def test_the_largest_amounts_do_not_overflow(state: State) -> None:
     """2^50 bytes asked and had: products with 1000 in the search stay inside 64 bits, the answer stays right."""
     most = 1 << 50

@@ -91,6 +91,29 @@ def test_doubles_and_late_samples_are_dropped(bench: Bench) -> None:
     assert one_node(bench.send(sample(counter=12, healthy=4), sample(counter=11, healthy=8))).cards_healthy == 4
 
 
+def test_an_agent_that_counts_from_0_again_is_heard(bench: Bench) -> None:
+    bench.send(registered())
+    bench.send(sample(counter=1_000, healthy=8, at=NOW + 10 * S))
+    # Later by its own clock, so it is new; what was sent before and comes late or doubled is older by both.
+    assert one_node(bench.send(sample(counter=0, healthy=6, at=NOW + 20 * S))).cards_healthy == 6
+    assert bench.send(sample(counter=0, healthy=8, at=NOW + 20 * S)) == []
+    assert bench.send(sample(counter=0, healthy=8, at=NOW + 19 * S)) == []
+    assert one_node(bench.send(sample(counter=1, healthy=5, at=NOW + 30 * S))).cards_healthy == 5
+    # The same when observe itself starts anew in between.
+    bench.worker.close(1_000)
+    bench.worker = bench.start()
+    assert one_node(bench.send(sample(counter=0, healthy=7, at=NOW + 40 * S))).cards_healthy == 7
+
+
+def test_a_probe_that_counts_from_0_again_is_heard(bench: Bench) -> None:
+    bench.send(link())
+    bench.send(link_sample("a-b", counter=500, used=50.0, at=NOW + 10 * S))
+    assert bench.send(link_sample("a-b", counter=3, used=0.0, at=NOW + 9 * S)) == []
+    assert bench.count("lockstep_stale_samples_total") == 1
+    bench.send(link_sample("a-b", counter=0, used=0.0, at=NOW + 20 * S))
+    assert bench.count("lockstep_stale_samples_total") == 1
+
+
 def test_samples_of_an_unregistered_node_are_kept_for_its_registration(bench: Bench) -> None:
     assert bench.send(sample("n2", counter=3, healthy=5)) == []
     assert read(bench.log, "dead-letter") == []
