@@ -5,11 +5,13 @@ chooses), so that both ways give the same.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Final
+from hashlib import sha256
+from typing import Final, NamedTuple
 
 from analytics import page as the_page
 from analytics import queries as named
@@ -34,6 +36,18 @@ Answer = dict[str, object]
 FLUSH_MS: Final = 10_000
 LOOK_S: Final = 0.05
 OPEN_STATES: Final = ("pending", "placed", "running")
+# Dead letters may have 8 MiB each: so many are read at once, and so many bytes are sent back in one go.
+LETTERS_AT_ONCE: Final = 8
+REPLAY_BYTES: Final = 8 << 20
+# Chosen letters with fewer between them are read through: quicker than a reader for each.
+NEAR: Final = 64
+
+
+class _At(NamedTuple):
+    """Where a dead letter is."""
+
+    partition: int
+    offset: int
 
 
 class Questions:
@@ -198,17 +212,20 @@ class Questions:
         return topic_rows(self._log, self._settings.domain)
 
     def dead_letters(self, topic: str = "", code: str = "", limit: int = 0) -> Answer:
-        """Dead letters, newest first. `id` names one."""
-        found = [
-            _shown(offset, letter) for offset, letter in self._letters()
-            if (not topic or letter.topic == topic) and (not code or letter.code == code)
-        ]  # fmt: skip
-        found.reverse()
-        return {"total": len(found), "letters": found[:limit] if limit else found}
+        """Dead letters, newest first; `total` counts all that fit. `id` names one."""
+        newest: deque[Answer] = deque(maxlen=limit or None)
+        total = 0
+        for at, letter in self._letters():
+            if _fits(letter, topic, code):
+                total += 1
+                newest.append(_shown(at.offset, letter))
+        return {"total": total, "letters": [*reversed(newest)]}
 
     def dead_letter(self, id: int) -> Answer:  # noqa: A002 - what people call it
         """One dead letter, whole. Raises `NotFound`."""
-        letter = self._letter(id)
+        letter = next((found for _, found in self._these([self._at(id)])), None)
+        if letter is None:
+            raise _no_letter(id)
         key, value = letter.key or b"", letter.value or b""
         return {
             **_shown(id, letter), "key": key.decode(errors="replace"), "value_hex": value.hex(),
@@ -221,56 +238,86 @@ class Questions:
         """Send messages back to the topics they came from: these ids, or all that were never replayed of a topic or code.
 
         A message replayed `limit` times is left alone. Raises `NotFound` for an id that is none."""
-        letters = list(self._letters())
-        later = {_place(letter): offset for offset, letter in letters}
         if ids:
-            by_id = dict(letters)
-            for wanted in ids:
-                if wanted not in by_id:
-                    raise NotFound(f"there is no dead letter {wanted}; `lockstep dead-letter list` shows them")
-            chosen = [(i, by_id[i]) for i in ids]
+            chosen = [self._at(i) for i in ids]
+            there = {at for at, _ in self._these(sorted(chosen))}
+            for at in chosen:
+                if at not in there:
+                    raise _no_letter(at.offset)
         elif topic or code:
-            replayed = self._replayed(letters)
-            chosen = [
-                (o, d) for o, d in letters
-                if (not topic or d.topic == topic) and (not code or d.code == code) and later[_place(d)] == o and o not in replayed
-            ]  # fmt: skip
+            chosen = self._never_replayed(topic, code)
         else:
             raise Refused("say which dead letters: ids, --topic or --code")
         told: list[Answer] = []
         records: list[Record] = []
-        for offset, letter in chosen:
-            row = _shown(offset, letter)
+        size = 0
+        for at, letter in self._these(chosen):
+            row = _shown(at.offset, letter)
+            told.append(row)
             try:
-                records.append(replay(letter, limit))
-                row |= {"action": "would be replayed" if dry_run else "replayed", "readable_now": _readable(letter)}
+                record = replay(letter, limit)
             except Refused as e:
                 row |= {"action": "left alone", "why": str(e)}
-            told.append(row)
-        if records and not dry_run:
+                continue
+            row |= {"action": "would be replayed" if dry_run else "replayed", "readable_now": _readable(letter)}
+            if dry_run:
+                continue
+            records.append(record)
+            size += len(record.key or b"") + len(record.value or b"")
+            if size >= REPLAY_BYTES:
+                self._send(*records)
+                records, size = [], 0
+        if records:
             self._send(*records)
         return told
 
-    def _replayed(self, letters: Sequence[tuple[int, DeadLetter]]) -> set[int]:
-        """Offsets of letters whose message came back once more and was refused again: the newer letter stands for it."""
-        newest: dict[tuple[str, bytes | None, bytes | None], int] = {}
-        for _, letter in letters:
-            content = (letter.topic, letter.key, letter.value)
-            newest[content] = max(newest.get(content, 0), letter.replays)
-        return {o for o, d in letters if d.replays < newest[(d.topic, d.key, d.value)]}
+    def _never_replayed(self, topic: str, code: str) -> list[_At]:
+        """Letters that fit and stand for their message: no newer one says that it came back once more and was refused again."""
+        # Of what does not fit, too, and by content, because a replayed message has another position; of each letter a digest only.
+        last: dict[tuple[str, int, int], _At] = {}
+        most: dict[bytes, int] = {}
+        fitting: list[tuple[_At, tuple[str, int, int], bytes, int]] = []
+        for at, letter in self._letters():
+            place, content = _place(letter), _digest(letter)
+            last[place] = at
+            most[content] = max(most.get(content, 0), letter.replays)
+            if _fits(letter, topic, code):
+                fitting.append((at, place, content, letter.replays))
+        return [at for at, place, content, replays in fitting if last[place] == at and replays >= most[content]]
 
-    def _letters(self) -> Sequence[tuple[int, DeadLetter]]:
-        found: list[tuple[int, DeadLetter]] = []
+    def _letters(self) -> Iterator[tuple[_At, DeadLetter]]:
+        """All dead letters with their places in the log, oldest first. Each may carry megabytes: keep none."""
         for partition, span in self._log.span("dead-letter").items():
-            for block in read_up_to(self._log, TopicPartition("dead-letter", partition), span.begin, span.end):
-                found += [(block.offsets[i], row) for i, row in decode_rows(block).rows if isinstance(row, DeadLetter)]
-        return found
+            yield from self._between(partition, span.begin, span.end)
 
-    def _letter(self, offset: int) -> DeadLetter:
-        for found, letter in self._letters():
-            if found == offset:
-                return letter
-        raise NotFound(f"there is no dead letter {offset}; `lockstep dead-letter list` shows them")
+    def _between(self, partition: int, begin: int, end: int) -> Iterator[tuple[_At, DeadLetter]]:
+        at_once = min(LETTERS_AT_ONCE, end - begin)
+        for block in read_up_to(self._log, TopicPartition("dead-letter", partition), begin, end, at_once):
+            for i, row in decode_rows(block).rows:
+                if isinstance(row, DeadLetter) and block.offsets[i] < end:
+                    yield _At(partition, block.offsets[i]), row
+
+    def _these(self, chosen: Sequence[_At]) -> Iterator[tuple[_At, DeadLetter]]:
+        """Letters at these places, in their order. Runs of near ones are read in one go."""
+        runs: list[list[_At]] = []
+        for at in chosen:
+            before = runs[-1][-1] if runs else _At(-1, -1)
+            if at.partition == before.partition and 0 < at.offset - before.offset <= NEAR:
+                runs[-1].append(at)
+            else:
+                runs.append([at])
+        for run in runs:
+            wanted = set(run)
+            for at, letter in self._between(run[0].partition, run[0].offset, run[-1].offset + 1):
+                if at in wanted:
+                    yield at, letter
+
+    def _at(self, letter: int) -> _At:
+        """The place of an id, which is its offset: the topic has one partition."""
+        for partition, span in self._log.span("dead-letter").items():
+            if span.begin <= letter < span.end:
+                return _At(partition, letter)
+        raise _no_letter(letter)
 
     def status(self) -> Answer:
         """Who answers."""
@@ -281,6 +328,10 @@ def _not_found(job: str, names: Sequence[str]) -> NotFound:
     near = get_close_matches(job, names, 3)
     hint = f"did you mean {' or '.join(near)}?" if near else "`lockstep jobs` shows those that are known"
     return NotFound(f"there is no job {job!r}; {hint}")
+
+
+def _no_letter(letter: int) -> NotFound:
+    return NotFound(f"there is no dead letter {letter}; `lockstep dead-letter list` shows them")
 
 
 def _plain(value: object) -> object:
@@ -305,6 +356,20 @@ def _table(table: Table) -> Answer:
 
 def _dicts(table: Table) -> list[Answer]:
     return [{c: _plain(v) for c, v in zip(table.columns, row, strict=True)} for row in table.rows]
+
+
+def _fits(letter: DeadLetter, topic: str, code: str) -> bool:
+    return (not topic or letter.topic == topic) and (not code or letter.code == code)
+
+
+def _digest(letter: DeadLetter) -> bytes:
+    """Of the message as it came: equal ones are the same message, replayed."""
+    found = sha256()
+    for part in (letter.topic.encode(), letter.key, letter.value):
+        # None is not empty, and no length begins with such a byte.
+        found.update(b"\xff" if part is None else len(part).to_bytes(8, "big"))
+        found.update(part or b"")
+    return found.digest()
 
 
 def _place(letter: DeadLetter) -> tuple[str, int, int]:

@@ -34,15 +34,17 @@ class Restored:
     snapshot_seq: int
 
 
-def read_up_to(log: Log, where: TopicPartition, position: int, end: int) -> Iterator[Block]:
-    """Blocks from `position` until `end` is reached. Never ends early: a state restored from a part of its log would
+def read_up_to(
+    log: Log, where: TopicPartition, position: int, end: int, at_once: int = READ_RECORDS
+) -> Iterator[Block]:
+    """Blocks from `position` until `end` is reached, `at_once` messages at most in memory. Never ends early: a state restored from a part of its log would
     go on to contradict the rest. Raises `Transient` when nothing comes though it is there, `Fatal` when the log was cut short."""
     if position >= end:
         return
     reader = log.reader({where: position})
     try:
         while position < end:
-            blocks = reader.poll(READ_RECORDS, READ_TIMEOUT_MS)
+            blocks = reader.poll(at_once, READ_TIMEOUT_MS)
             if not blocks:
                 told = f"{where.topic}/{where.partition}: nothing to read at {position}, though it ends at {end}"
                 if log.span(where.topic)[where.partition].end < end:
