@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Final, Protocol
 
+from infra.follower import PARTITION
 from infra.settings import Settings
 from infra.wiring import Role, SharedDatabase, make_worker
-from schemas.errors import Fatal, Fenced, LockstepError, Transient
+from schemas.errors import Fatal, Fenced, LockstepError, Refused, Transient
 from schemas.health import Health
 from schemas.log import Log
 from schemas.topics import TOPICS
 from streams.clock import Deadline, SystemClock
 from streams.collecting import collect_if_quiet, keep_pauses_short
 from streams.metrics import Metrics
+from streams.replay import check_domain
 from streams.runner import STEP_WAIT_MS, Loop, Worker
 
 _log = logging.getLogger("lockstep.roles")
@@ -101,6 +103,8 @@ class Roles:
                     registry.check()
                 missing = [step.topic for step in self._log.provision(TOPICS, dry_run=True) if step.action == "create"]
                 if not missing:
+                    # Before anything runs: others would have written this domain's news to that log by the time decide restores.
+                    check_domain(self._log, self._settings.domain, PARTITION)
                     return not self._stop.is_set()
                 what = f"topics are missing: {_some(missing)}; run `lockstep provision`"
             except Transient as e:
@@ -182,7 +186,9 @@ def _some(names: Sequence[str]) -> str:
 
 
 def exit_code(error: LockstepError | None) -> int:
-    """0: ended when told to; 4: a newer process took over; 1: anything else."""
+    """0: ended when told to; 2: wrong settings; 4: a newer process took over; 1: anything else."""
     if error is None:
         return 0
+    if isinstance(error, Refused):
+        return 2
     return 4 if isinstance(error, Fenced) else 1

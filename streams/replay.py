@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from schemas.codec import decode_rows
-from schemas.errors import Corrupted, Fatal, Transient
+from schemas.errors import Corrupted, Fatal, Refused, Transient, Where
 from schemas.log import Log
 from schemas.messages import Block, TopicPartition
 from schemas.records import LEDGER_TYPES, LedgerEntry
@@ -99,8 +99,24 @@ def _evolve_all(log: Log, state: State, partition: int, position: int, end: int)
     return position, seq
 
 
+def check_domain(log: Log, domain: str, partition: int) -> None:
+    """Raises `Refused` when the ledger is another domain's, by its first entry. What is no entry is not judged here."""
+    span = log.span("ledger")[partition]
+    for block in read_up_to(log, TopicPartition("ledger", partition), span.begin, span.end, 1):
+        for i, row in decode_rows(block).rows:
+            if isinstance(row, LedgerEntry) and row.domain != domain:
+                where = Where("ledger", partition, block.offsets[i])
+                raise Refused(
+                    f"{where}: this ledger belongs to domain {row.domain!r}, and a log has one domain; set LOCKSTEP_DOMAIN={row.domain}, "
+                    f"or give domain {domain!r} a log of its own: another LOCKSTEP_DATA_DIR and, on Kafka, another LOCKSTEP_TOPIC_PREFIX"
+                )
+        if len(block):
+            return
+
+
 def restore_state(log: Log, domain: str, partition: int, snapshots: SnapshotStore) -> Restored:
-    """The domain's state now. Raises `Corrupted` when no snapshot fits the ledger and the ledger does not begin at 1."""
+    """The domain's state now. Raises `Corrupted` when no snapshot fits the ledger and the ledger does not begin at 1, `Refused`
+    when it is another domain's."""
     span = log.span("ledger")[partition]
     for stored in snapshots.newest_first():
         try:
@@ -114,8 +130,11 @@ def restore_state(log: Log, domain: str, partition: int, snapshots: SnapshotStor
                     f"snapshot {stored.seq} is of a ledger that went on longer than this one, which ends at {last}"
                 )
         except Corrupted as e:
+            # The usual cause of a foreign snapshot, and it has an error of its own.
+            check_domain(log, domain, partition)
             _log.warning("snapshot of seq %d is passed over: %s", stored.seq, e)
             continue
         return Restored(state, position, stored.seq)
+    check_domain(log, domain, partition)
     state = State.empty(domain)
     return Restored(state, catch_up(log, state, partition, span.begin, span.end), 0)

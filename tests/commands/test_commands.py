@@ -90,6 +90,19 @@ def test_waiting_ends_with_the_placement_or_with_code_3(provisioned: Lockstep) -
     assert lockstep.stop() == 0
 
 
+def test_another_domain_on_the_same_log_is_refused(provisioned: Lockstep) -> None:
+    """A second domain needs a log of its own: every command says so before it changes anything."""
+    provisioned.start()
+    provisioned.until("decided", lambda: provisioned("nodes", "--json").json)
+    assert provisioned.stop() == 0
+    other = Lockstep(provisioned.data, {"LOCKSTEP_DOMAIN": "other"})
+    before = {t["topic"]: t["messages"] for t in provisioned("topics", "--json").json}
+    told = "this ledger belongs to domain 'default', and a log has one domain; set LOCKSTEP_DOMAIN=default, or give domain 'other' a log"
+    for words in (("up", "--simulate"), ("run", "decide"), ("run", "observe"), ("jobs",), ("submit", "--", "true")):
+        _one_sentence(other(*words), 2, told)
+    assert {t["topic"]: t["messages"] for t in provisioned("topics", "--json").json} == before
+
+
 def test_a_dead_letter_and_its_way_back(provisioned: Lockstep) -> None:
     """Listed, shown, tried, sent back and refused again: the same with and without a running process."""
     lockstep = provisioned

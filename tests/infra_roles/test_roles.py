@@ -13,8 +13,11 @@ from infra import roles as under_test
 from infra.roles import Roles, exit_code, on_signals
 from infra.settings import Settings
 from infra.wiring import Role, SharedDatabase
-from schemas.errors import Fatal, Fenced, LockstepError, Transient
+from schemas.codec import encode
+from schemas.errors import Fatal, Fenced, LockstepError, Refused, Transient
 from schemas.health import Health
+from schemas.messages import Record
+from schemas.records import EngineStarted
 from schemas.topics import TOPICS
 
 
@@ -91,7 +94,8 @@ def test_they_run_until_told_to_end(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(Fatal("the disk is gone"), 1), (Fenced("a newer one"), 4), (Fatal("unforeseen"), 1)]
+    ("error", "code"),
+    [(Fatal("the disk is gone"), 1), (Fenced("a newer one"), 4), (Fatal("unforeseen"), 1), (Refused("a setting"), 2)],
 )
 def test_a_role_that_ends_by_itself_ends_all(stage: Stage, error: LockstepError, code: int) -> None:
     working = stage.roles({"observe": idle, "decide": fail_with(error)})
@@ -194,6 +198,16 @@ def test_missing_topics_are_said_once_and_waited_for(
         "waiting: the registry is out of reach",
         "waiting: topics are missing: resources, resource-telemetry, links and 7 more; run `lockstep provision`",
     ]
+
+
+def test_nothing_runs_on_the_log_of_another_domain(stage: Stage) -> None:
+    """Not even those that know no domain: they would carry this one's news into that one's map."""
+    appender = stage.log.appender("test")
+    appender.send(Record("ledger", b"a", encode(EngineStarted("a", 1, 1, "", "test", 0)), 0))
+    appender.flush(1_000)
+    working = stage.roles({"observe": lambda: pytest.fail("it ran"), "simulate": lambda: pytest.fail("it ran")})
+    with pytest.raises(Refused, match="this ledger belongs to domain 'a'"):
+        working.run(None, lambda: pytest.fail("it started"))
 
 
 def test_what_waiting_cannot_cure_ends_it(stage: Stage) -> None:

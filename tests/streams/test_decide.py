@@ -7,7 +7,7 @@ import pytest
 
 from connectors.log.memory import MemoryLog
 from connectors.snapshots import FolderSnapshots
-from schemas.errors import Corrupted, Fenced
+from schemas.errors import Corrupted, Fenced, Refused
 from schemas.log import Log
 from schemas.messages import Record
 from schemas.records import Command, EngineStarted, JobAccepted, JobCancelled, JobEnded, JobPlaced, LedgerEntry, Row
@@ -15,7 +15,7 @@ from schemas.snapshots import Stored
 from schemas.topics import TOPICS
 from streams.decide import Decide
 from streams.engine import snapshot
-from streams.replay import restore_state
+from streams.replay import check_domain, restore_state
 from streams.runner import ProcessorWorker
 from tests.streams.conftest import Home
 from tests.streams.facts import DAY_MS, NOW, YEAR_2087_MS, changed, drive, job, read, receipt, write
@@ -214,6 +214,23 @@ def test_a_ledger_that_is_damaged_is_refused(log: MemoryLog, tmp_path: Path) -> 
     appender.flush(1_000)
     with pytest.raises(Corrupted):
         restore_state(log, "default", 0, FolderSnapshots(tmp_path / "none"))
+
+
+def test_the_ledger_of_another_domain_is_refused(home: Home, tmp_path: Path) -> None:
+    """Not damage: a setting is wrong, and the sentence says which. Nothing is written, whatever lies in the snapshots' folder."""
+    log = home.open()
+    write(log, [changed("n1"), job("j1")])
+    first = engine(log, tmp_path)
+    drive(first, wait_ms=home.wait_ms)
+    first.close(1_000)
+    assert list(tmp_path.glob("snapshot-*.bin"))
+    end = log.span("ledger")[0].end
+    other = ProcessorWorker(log, lambda: Decide("elsewhere", FolderSnapshots(tmp_path), version="test"))
+    told = r"^ledger/0@0: this ledger belongs to domain 'default', .* LOCKSTEP_DOMAIN=default, .* domain 'elsewhere' .* LOCKSTEP_TOPIC_PREFIX$"
+    with pytest.raises(Refused, match=told):
+        drive(other, wait_ms=home.wait_ms)
+    assert log.span("ledger")[0].end == end
+    check_domain(log, "default", 0)
 
 
 def test_two_engines_on_one_domain(home: Home, tmp_path: Path) -> None:
