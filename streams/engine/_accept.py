@@ -37,6 +37,10 @@ MAX_MEMBERS: Final = 100_000
 MAX_AMOUNT: Final = 1 << 50
 # 100 years: sums with any time stay dates that databases know.
 MAX_RUN_MS: Final = 100 * 366 * DAY_MS
+# Characters of a name, and of what others say and entries repeat. An input may have 4 MiB, and an entry or command that holds two or
+# three such texts would be too large to be written: its input would end the engine again after every restart.
+MAX_NAME: Final = 1_000
+MAX_TOLD: Final = 10_000
 ADJACENCIES: Final = ("", *LEVELS)
 RECEIPT_KINDS: Final = ("started", "start_failed", "finished", "failed", "released")
 STATES: Final = ("up", "silent", "draining", "maintenance", "removed")
@@ -82,9 +86,21 @@ def _impossible(what: str) -> Poison:
     return Poison("impossible_value", what)
 
 
+def _named(what: str, *names: str) -> None:
+    """The first of these must not be empty."""
+    if not names[0]:
+        raise _impossible(f"the {what} has no name")
+    for name in names:
+        if len(name) > MAX_NAME:
+            raise _impossible(f"{what} {names[0][:99]}: a name of {len(name):,} characters; {MAX_NAME:,} can be")
+
+
+def _short(told: str) -> str:
+    return told if len(told) <= MAX_TOLD else f"{told[:MAX_TOLD]}…"
+
+
 def _node(state: State, row: NodeChanged, source: str, at: int) -> NodeRecorded | None:
-    if not row.node:
-        raise _impossible("the node has no name")
+    _named("node", row.node, *row[3:9])  # and the places from site to rack
     if row.state not in STATES:
         raise _impossible(f"node {row.node}: state is {row.state!r}, not one of {', '.join(STATES)}")
     if not 0 <= row.cards <= MAX_CARDS_ON_NODE or not row.cards_healthy >= 0:
@@ -107,8 +123,7 @@ def _node(state: State, row: NodeChanged, source: str, at: int) -> NodeRecorded 
 
 
 def _link(state: State, row: LinkChanged, source: str, at: int) -> LinkRecorded | None:
-    if not row.link:
-        raise _impossible("the link has no name")
+    _named("link", row.link)
     if row.state not in STATES:
         raise _impossible(f"link {row.link}: state is {row.state!r}, not one of {', '.join(STATES)}")
     figures = (row.capacity_gbps, row.base_latency_ms, row.cost_usd_per_gb, row.used_gbps, row.latency_ms)
@@ -122,8 +137,7 @@ def _link(state: State, row: LinkChanged, source: str, at: int) -> LinkRecorded 
 
 
 def _job(state: State, row: JobSubmitted, source: str, at: int) -> JobAccepted | JobRefused | None:
-    if not row.job:
-        raise _impossible("the job has no id")
+    _named("job", row.job, row.user, row.queue)
     existing = state.jobs.get(row.job)
     ask = row[3:]
     if existing is not None:
@@ -149,7 +163,7 @@ def _wrong(row: JobSubmitted) -> tuple[str, str] | None:
         allowed = f"0, 1 to 999, or whole cards (1000, 2000, … {MAX_CARDS_ON_NODE}000) can be"
         return "bad_cards", f"{cards} milli-cards for each member; {allowed}"
     if row.adjacency not in ADJACENCIES:
-        return "bad_adjacency", f"adjacency {row.adjacency!r} is not one of {', '.join(ADJACENCIES[1:])}"
+        return "bad_adjacency", f"adjacency {row.adjacency[:99]!r} is not one of {', '.join(ADJACENCIES[1:])}"
     if not _amounts(row.cpu_milli, row.memory_bytes, row.card_memory_bytes):
         return "bad_amount", "CPU, memory or card memory is negative or larger than 2^50"
     if not (0 <= row.run_limit_ms <= MAX_RUN_MS and 0 <= row.run_estimate_ms <= MAX_RUN_MS):
@@ -169,9 +183,9 @@ def _cancel(state: State, row: JobCancelled, source: str, at: int) -> JobCancelR
     job = state.jobs.get(row.job)
     if job is None or job.phase == "ended" or job.cancelled_by:
         return None
-    return JobCancelRequested(
-        state.domain, state.seq + 1, at, source, row.job, row.user or "unknown", row.reason or "cancelled by the user"
-    )
+    _named("job", row.job, row.user)
+    reason = _short(row.reason) or "cancelled by the user"
+    return JobCancelRequested(state.domain, state.seq + 1, at, source, row.job, row.user or "unknown", reason)
 
 
 def _receipt(state: State, row: Receipt, source: str, at: int) -> ReceiptRecorded | None:
@@ -194,8 +208,9 @@ def _receipt(state: State, row: Receipt, source: str, at: int) -> ReceiptRecorde
         if known or (row.kind == "start_failed" and job.trouble):
             return None
     return ReceiptRecorded(
-        state.domain, state.seq + 1, at, source, row.job, row.attempt, row.node, row.kind, row.exit_code, row.reason
-    )
+        state.domain, state.seq + 1, at, source, row.job, row.attempt, row.node, row.kind, row.exit_code,
+        _short(row.reason),
+    )  # fmt: skip
 
 
 def _progress(state: State, row: JobProgress, source: str, at: int) -> JobProgressed | None:

@@ -40,6 +40,7 @@ REFUSED: Final[dict[str, str]] = {
 }
 POISON: Final[dict[str, str]] = {
     "from_the_future": "The event's time is more than a day ahead of the clock.",
+    "before_1970": "The event's time is negative: before 1970.",
     "impossible_value": "A field has a value that cannot be.",
     "wrong_record": "The record does not belong on this topic.",
 }

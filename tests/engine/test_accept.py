@@ -57,7 +57,14 @@ IMPOSSIBLE = [
     link(latency_ms=math.inf),
     link(used_gbps=-0.1),
     link(cost_usd_per_gb=-1.0),
+    node("n" * 1_001),
+    node("n3", rack="r" * 1_001),
+    link(link="l" * 1_001),
     job(""),
+    job("j" * 1_001),
+    job("x", user="u" * 1_001),
+    job("x")._replace(queue="q" * 1_001),
+    cancel("gang", user="u" * 1_001),
     receipt("gang", "n1", "exploded"),
     receipt("gang", "n1", "started", attempt=0),
     progress("gang", -0.1),
@@ -84,7 +91,7 @@ def test_a_record_that_is_no_input_is_poison(state: State) -> None:
 
 
 def test_poison_codes_are_declared() -> None:
-    assert set(POISON) == {"from_the_future", "impossible_value", "wrong_record"}
+    assert set(POISON) == {"from_the_future", "before_1970", "impossible_value", "wrong_record"}
 
 
 @pytest.mark.parametrize(

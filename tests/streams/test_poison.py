@@ -12,7 +12,7 @@ from schemas.dead_letters import MAX_REPLAYS, REPLAYS_HEADER, dead_letter, repla
 from schemas.errors import Poison, Refused
 from schemas.log import Log
 from schemas.messages import Block, Record
-from schemas.records import DeadLetter, JobAccepted, JobPlaced, NodeChanged, Row
+from schemas.records import DeadLetter, JobAccepted, JobPlaced, JobRefused, NodeChanged, Row
 from schemas.topics import TOPICS
 from streams.decide import Decide
 from streams.observe import Observe
@@ -171,6 +171,18 @@ def test_a_time_before_1970_is_poison(tmp_path: Path) -> None:
     assert [e.job for e in read(log, "ledger") if isinstance(e, JobPlaced)] == ["good"]
     (letter,) = [r for r in read(log, "dead-letter") if isinstance(r, DeadLetter)]
     assert letter.code == "before_1970"
+
+
+def test_a_refusal_that_would_quote_megabytes_is_written(tmp_path: Path) -> None:
+    """Four times as long when quoted, it was too large for the ledger, and its submission ended every engine that read it."""
+    log = MemoryLog()
+    log.provision(TOPICS, dry_run=False)
+    worker = ProcessorWorker(log, lambda: Decide("default", FolderSnapshots(tmp_path), version="test"))
+    write(log, [job("bad")._replace(adjacency="\0" * 4_000_000), job("good")])
+    drive(worker)
+    (refused,) = [e for e in read(log, "ledger") if isinstance(e, JobRefused)]
+    assert (refused.job, refused.code) == ("bad", "bad_adjacency")
+    assert [e.job for e in read(log, "ledger") if isinstance(e, JobAccepted)] == ["good"]
 
 
 def test_a_reason_that_quotes_megabytes_is_cut() -> None:
