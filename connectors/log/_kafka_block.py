@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias, overload
 
+import numpy as np
 from confluent_kafka import Message
 
 from schemas.messages import Block, Headers
@@ -75,15 +76,23 @@ def _headers(found: Any) -> Headers:
 
 
 def by_partition(messages: list[Raw]) -> dict[tuple[str, int], list[Raw]]:
-    """Messages by full topic name and partition, each in order. They come in long runs of one partition, often in one."""
+    """Messages by full topic name and partition, each in order. They come in long runs of one partition, often of one topic."""
     if not messages:
         return {}
-    topics, partitions = map(Message.topic, messages), map(Message.partition, messages)
-    if len(set(partitions)) == 1 and len(set(topics)) == 1:
-        return {_key(messages[0]): messages}
     found: dict[tuple[str, int], list[Raw]] = {}
-    for key, run in groupby(messages, _key):
-        found.setdefault(key, []).extend(run)
+    if len(set(map(Message.topic, messages))) > 1:
+        for key, together in groupby(messages, _key):
+            found.setdefault(key, []).extend(together)
+        return found
+    partitions = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
+    first = 0
+    for after in [*(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(messages)]:
+        run = messages[first:after]
+        key, first = _key(run[0]), after
+        if key in found:
+            found[key] += run
+        else:
+            found[key] = run
     return found
 
 
