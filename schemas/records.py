@@ -452,7 +452,7 @@ class JobEnded(NamedTuple):
 
 
 class CapacityQuarantined(NamedTuple):
-    """Cards of an ended attempt were not confirmed free in time: they stay taken until the node reports or is registered anew."""
+    """Cards of an ended attempt were not confirmed free in time: they stay taken until the node confirms, or is removed; one that returns is asked again."""
 
     domain: str
     seq: int

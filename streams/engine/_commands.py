@@ -3,15 +3,17 @@
 Called by `streams.decide` for each new entry, in order, after it was evolved. Changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from schemas.records import Command, JobCancelRequested, JobEnded, JobInterrupted, JobPlaced, LedgerEntry
+from schemas.records import Command, JobCancelRequested, JobEnded, JobInterrupted, JobPlaced, LedgerEntry, NodeRecorded
+from streams.engine._nodes import Holding
 from streams.engine._state import State
 
 
 def commands(state: State, entry: LedgerEntry) -> list[Command]:
     """Commands for an entry that was evolved, by node. `start` on placement; `stop` (end what runs, keep the cards) when a
-    user cancels; `release` (stop what still runs of the attempt, clean up, confirm) when an attempt is over.
+    user cancels; `release` (stop what still runs of the attempt, clean up, confirm) when an attempt is over, and once more
+    when a node that was removed meanwhile returns.
 
     `due_at` is 0 but for `start`: `decide` watches releases by its own rule. Equal `command_id`: the same command."""
     if isinstance(entry, JobPlaced):
@@ -29,13 +31,21 @@ def commands(state: State, entry: LedgerEntry) -> list[Command]:
         return _to_holders(state, entry, "stop", job.attempt, job.nodes)
     if isinstance(entry, JobEnded) or (isinstance(entry, JobInterrupted) and entry.requeued):
         # An interruption that is not requeued is followed by the job's end, which asks.
-        awaited = state.releasing.get((entry.job, entry.attempt), (0, []))[1]
-        return _to_holders(state, entry, "release", entry.attempt, awaited)
+        # A node that is gone is asked, too: it may only be out of the map.
+        holders = state.unreleased.get((entry.job, entry.attempt), {})
+        return _to_holders(state, entry, "release", entry.attempt, holders)
+    if isinstance(entry, NodeRecorded):
+        # What is awaited since this very entry: the node returned with it, and may have been away when it was asked.
+        return [
+            _command(entry, f"/{job}/{attempt}", "release", job, attempt, entry.node, held)
+            for (job, attempt), held in state.holdings.get(entry.node, {}).items()
+            if state.releasing.get((job, attempt, entry.node)) == entry.at
+        ]
     return []
 
 
 def _to_holders(
-    state: State, entry: JobCancelRequested | JobEnded | JobInterrupted, kind: str, attempt: int, nodes: Sequence[str]
+    state: State, entry: JobCancelRequested | JobEnded | JobInterrupted, kind: str, attempt: int, nodes: Iterable[str]
 ) -> list[Command]:
     """One command for each of these nodes that still holds something of the attempt."""
     key = (entry.job, attempt)
@@ -43,10 +53,13 @@ def _to_holders(
     for node in nodes:
         held = state.holdings.get(node, {}).get(key)
         if held is not None:
-            found.append(
-                Command(
-                    f"{entry.domain}/{entry.seq}/{node}", entry.at, entry.domain, kind, entry.job, attempt, node, 0,
-                    held.card_mask, held.card_milli, held.cpu_milli, held.memory_bytes, (), 0,
-                )
-            )  # fmt: skip
+            found.append(_command(entry, "", kind, entry.job, attempt, node, held))
     return found
+
+
+def _command(entry: LedgerEntry, suffix: str, kind: str, job: str, attempt: int, node: str, held: Holding) -> Command:
+    """`suffix` tells apart what one entry asks of one node."""
+    return Command(
+        f"{entry.domain}/{entry.seq}/{node}{suffix}", entry.at, entry.domain, kind, job, attempt, node, 0,
+        held.card_mask, held.card_milli, held.cpu_milli, held.memory_bytes, (), 0,
+    )  # fmt: skip

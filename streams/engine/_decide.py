@@ -62,7 +62,7 @@ def next_wake(state: State, config: EngineConfig = DEFAULT) -> int | None:
         if _runs_on(state, node):
             times.append(since + config.lost_after_ms)
             break
-    for since, _ in state.releasing.values():
+    for since in state.releasing.values():
         times.append(since + config.release_timeout_ms)
         break
     return min((t for t in times if t is not None), default=None)
@@ -150,11 +150,11 @@ def _time_outs(state: State, at: int, config: EngineConfig, propose: Propose) ->
         _interrupt(state, at, config, propose, name, job, "run_limit", reason)
     patience = config.release_timeout_ms
     overdue = []
-    for key, (since, nodes) in state.releasing.items():
+    for key, since in state.releasing.items():
         if since + patience > at:
             break  # in the order they began
-        overdue += [(key, node) for node in nodes]
-    for (name, attempt), node in overdue:
+        overdue.append(key)
+    for name, attempt, node in overdue:
         held = state.holdings[node][(name, attempt)]
         reason = f"{node} did not confirm the release within {patience / 1000:g} s"
         propose(

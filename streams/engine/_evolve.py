@@ -6,6 +6,7 @@ replayed from its ledger decides exactly as the one that lived through it.
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, cast
 
 from schemas.errors import Corrupted
@@ -28,7 +29,7 @@ from schemas.records import (
 )
 from streams.engine._line import Line
 from streams.engine._nodes import Holding
-from streams.engine._state import KEEP_ENDED, Job, State, request_of
+from streams.engine._state import KEEP_ENDED, KEEP_GONE, Job, State, request_of
 
 ACTIVE: Final = ("placed", "running")
 
@@ -68,6 +69,8 @@ def _node_recorded(state: State, e: NodeRecorded) -> None:
             state.nodes_dirty = True
         return
     state.descriptions[e.node] = e
+    if before is None and e.node in state.gone:
+        _return(state, e.node, e.at)
     if e.state == "silent":
         state.silent_since.setdefault(e.node, e.at)
     else:
@@ -80,15 +83,33 @@ def _node_recorded(state: State, e: NodeRecorded) -> None:
 
 
 def _lose(state: State, node: str) -> None:
-    """A node is gone with all that was held there: it is not free, and no release is awaited from it."""
-    for name, attempt in state.holdings.pop(node, {}):
+    """A node is gone, and nobody knows what still runs there: all stays held under its name. No release is awaited from it."""
+    held = state.holdings.get(node)
+    if held is None:
+        return
+    for name, attempt in held:
         _not_awaited(state, name, attempt, node)
         job = state.jobs[name]
-        job.held_nodes -= 1
         # A member that had finished is not lost.
         if job.attempt == attempt and job.phase in ACTIVE and node not in job.finished and not job.trouble:
             job.trouble, job.trouble_reason = "node_lost", f"node {node} was removed"
             _look(state, name, job)
+    state.gone[node] = None
+    state.gone_held += len(held)
+    while state.gone_held > KEEP_GONE:
+        oldest = next(iter(state.gone))
+        for name, attempt in list(islice(state.holdings[oldest], state.gone_held - KEEP_GONE)):
+            _drop(state, name, attempt, oldest)
+
+
+def _return(state: State, node: str, at: int) -> None:
+    """A node of that name is there again: what was held there is, and of attempts that are over its release is awaited."""
+    held = state.holdings[node]
+    del state.gone[node]
+    state.gone_held -= len(held)
+    for key in held:
+        if key in state.unreleased:
+            state.releasing[(*key, node)] = at
 
 
 def _link_recorded(state: State, e: LinkRecorded) -> None:
@@ -279,38 +300,57 @@ def _forget_oldest(state: State) -> None:
 
 
 def _await_release(state: State, name: str, job: Job, at: int) -> None:
-    """The attempt is over: the release of what it holds is awaited, node by node."""
+    """The attempt is over: the release of what it holds is awaited, node by node, but from none that is gone."""
     state.due.drop(name)
     state.limits.drop(name)
     key = (name, job.attempt)
     if job.phase not in ACTIVE:
         return
-    awaited = [n for n in job.nodes if key in state.holdings.get(n, {})]
-    if awaited:
-        state.releasing[key] = (at, awaited)
+    holders = {n: None for n in job.nodes if key in state.holdings.get(n, {})}
+    if holders:
+        state.unreleased[key] = holders
+    for node in holders:
+        if node not in state.gone:
+            state.releasing[(*key, node)] = at
 
 
 def _not_awaited(state: State, job: str, attempt: int, node: str) -> None:
     """The release of this attempt on this node is no longer awaited, nor overdue."""
+    state.releasing.pop((job, attempt, node), None)
     state.quarantined.pop((job, attempt, node), None)
-    found = state.releasing.get((job, attempt))
-    if found is not None and node in found[1]:
-        found[1].remove(node)
-        if not found[1]:
-            del state.releasing[(job, attempt)]
 
 
 def _free(state: State, name: str, attempt: int, node: str) -> None:
     """The node confirmed that it holds nothing of this attempt any more."""
-    _not_awaited(state, name, attempt, node)
-    on_node = state.holdings[node]
-    held = on_node.pop((name, attempt))
-    state.jobs[name].held_nodes -= 1
+    held = _drop(state, name, attempt, node)
+    d = state.descriptions.get(node)
+    if d is None:
+        # Confirmed by a node that is gone: nothing that could be used became free.
+        return
     state.stale = True
     if not state.nodes_dirty:
-        state.nodes.give(state.descriptions[node], held, on_node)
+        state.nodes.give(d, held, state.holdings.get(node, {}))
+
+
+def _drop(state: State, name: str, attempt: int, node: str) -> Holding:
+    """The attempt holds nothing on this node any more."""
+    key = (name, attempt)
+    on_node = state.holdings[node]
+    held = on_node.pop(key)
+    _not_awaited(state, name, attempt, node)
+    holders = state.unreleased.get(key)
+    if holders is not None:
+        holders.pop(node, None)
+        if not holders:
+            del state.unreleased[key]
+    state.jobs[name].held_nodes -= 1
+    if node in state.gone:
+        state.gone_held -= 1
+        if not on_node:
+            del state.gone[node]
     if not on_node:
         del state.holdings[node]
+    return held
 
 
 def _capacity_quarantined(state: State, e: CapacityQuarantined) -> None:

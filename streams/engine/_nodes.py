@@ -157,8 +157,12 @@ class Nodes:
         row, milli, whole = self.card_free[i], sign * h.card_milli, 0
         for card in cards_of(h.card_mask):
             before = int(row[card])
-            row[card] = before + milli
-            whole += (before + milli == WHOLE) - (before == WHOLE)
+            after = before + milli
+            if after < 0:
+                # Granted twice by a version that took a returned node's cards for free: owed, as `fill` sees it.
+                after, self._sound[i] = 0, False
+            row[card] = after
+            whole += (after == WHOLE) - (before == WHOLE)
         if whole:
             self.whole_free[i] += whole
 

@@ -17,7 +17,9 @@ from streams.engine._line import Key, Line
 from streams.engine._nodes import Holding
 from streams.engine._state import Job, Request, State, Timers, request_of
 
-FORMAT: Final = 1
+# 2: what removed nodes hold is kept. A state of format 1 has forgotten it, so it is not what its ledger means today: refused,
+# and the ledger is read from its beginning.
+FORMAT: Final = 2
 _HEAD: Final = struct.Struct(">4sH32s")
 _JOB_FIELDS: Final = tuple(f for f in Job.__slots__ if f not in ("ask", "request"))
 
@@ -34,8 +36,10 @@ def snapshot(state: State) -> bytes:
         "jobs": [[job.ask, [getattr(job, f) for f in _JOB_FIELDS]] for job in state.jobs.values()],
         "ended": list(state.ended),
         "holdings": [[node, [[*key, *h] for key, h in held.items()]] for node, held in state.holdings.items()],
+        "gone": list(state.gone),
+        "unreleased": [[*key, list(nodes)] for key, nodes in state.unreleased.items()],
         "due": list(state.due.at.items()),
-        "releasing": [[*key, since, nodes] for key, (since, nodes) in state.releasing.items()],
+        "releasing": [[*key, since] for key, since in state.releasing.items()],
         "quarantined": [[*key, at] for key, at in state.quarantined.items()],
         "limits": list(state.limits.at.items()),
         "attention": list(state.attention),
@@ -90,8 +94,11 @@ def restore(data: bytes) -> State:
     state.ended = dict.fromkeys(d["ended"])
     for node_name, held in d["holdings"]:
         state.holdings[node_name] = {(job, attempt): Holding(*rest) for job, attempt, *rest in held}
+    state.gone = dict.fromkeys(d["gone"])
+    state.gone_held = sum(len(state.holdings[node_name]) for node_name in state.gone)
+    state.unreleased = {(j, a): dict.fromkeys(nodes) for j, a, nodes in d["unreleased"]}
     state.due = Timers(d["due"])
-    state.releasing = {(j, a): (since, nodes) for j, a, since, nodes in d["releasing"]}
+    state.releasing = {(j, a, n): since for j, a, n, since in d["releasing"]}
     state.quarantined = {(j, a, n): at for j, a, n, at in d["quarantined"]}
     state.limits = Timers(d["limits"])
     state.attention = dict.fromkeys(d["attention"])

@@ -16,6 +16,9 @@ from streams.engine._nodes import Holding, Nodes, Scan
 # Newest ended jobs kept, for questions and to recognise a second submission; older ones are in ClickHouse only. About
 # 700 bytes each: 14 MB. A constant, not a setting: `evolve` uses it, so it is part of the ledger's meaning.
 KEEP_ENDED: Final = 20_000
+# Newest holdings of removed nodes kept, for the day a node of that name returns: names that never return must not fill the
+# memory. Part of the ledger's meaning, too.
+KEEP_GONE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +149,17 @@ class State:
         self.jobs: dict[str, Job] = {}
         # Ended jobs still in `jobs`, oldest first.
         self.ended: dict[str, None] = {}
-        # node -> (job, attempt) -> what it holds there. Held until the node confirms, or is removed.
+        # node -> (job, attempt) -> what it holds there. Held until the node confirms, even while the node is removed.
         self.holdings: dict[str, dict[tuple[str, int], Holding]] = {}
+        # Removed nodes that have holdings, in the order they were removed.
+        self.gone: dict[str, None] = {}
+        # Attempts that are over -> nodes that still hold something of them: awaited, quarantined or gone.
+        self.unreleased: dict[tuple[str, int], dict[str, None]] = {}
         # Placed attempts -> when their start receipts are overdue; running ones with a limit -> when it is reached.
         self.due = Timers()
         self.limits = Timers()
-        # (job, attempt) -> since when which nodes' releases are awaited, in the order they began.
-        self.releasing: dict[tuple[str, int], tuple[int, list[str]]] = {}
+        # (job, attempt, node) -> since when its release is awaited, in the order that began. Never of a node that is gone.
+        self.releasing: dict[tuple[str, int, str], int] = {}
         # (job, attempt, node) -> since when its release is overdue.
         self.quarantined: dict[tuple[str, int, str], int] = {}
         # Jobs that `decide` must look at: cancelled, in trouble, all started, all finished.
@@ -164,6 +171,8 @@ class State:
         # Something was freed or changed since the last round that placed or explained: all kinds must be tried again.
         self.stale = False
         # Derived, never in a snapshot:
+        # holdings of nodes that are gone, count;
+        self.gone_held = 0
         # the line: all waiting jobs in order, and the same by kind of request;
         self.order = Line()
         self.line: dict[Request, Line] = {}

@@ -1,7 +1,7 @@
 """A second opinion, in plain Python and on purpose slow: what is held, what is free, what fits where.
 
 It reads nothing but the ledger and shares no code with the engine. A grant is over only when its node's release was
-recorded or the node was removed.
+recorded: what was granted on a node that is removed stays granted, and a node of that name that comes back has it still.
 """
 
 from dataclasses import dataclass, field
@@ -44,6 +44,8 @@ class Books:
     working: dict[str, int] = field(default_factory=dict)
     ended: dict[str, JobEnded] = field(default_factory=dict)
     quarantined: set[tuple[str, int, str]] = field(default_factory=set)
+    # Releases that are not confirmed, of nodes that are there -> since when.
+    awaited: dict[tuple[str, int, str], int] = field(default_factory=dict)
     seq: int = 0
     at: int = 0
 
@@ -55,9 +57,11 @@ class Books:
             if e.state == "removed":
                 self.nodes.pop(e.node, None)
                 for key in [k for k in self.grants if k[2] == e.node]:
-                    del self.grants[key]
+                    self.awaited.pop(key, None)
                     self.quarantined.discard(key)
             else:
+                if e.node not in self.nodes:
+                    self.awaited |= {(*key, e.node): e.at for key in self.over_on(e.node)}
                 self.nodes[e.node] = e
         elif isinstance(e, JobAccepted):
             assert e.job not in self.asks, "a job is accepted once"
@@ -67,6 +71,7 @@ class Books:
             self._placed(e)
         elif isinstance(e, JobInterrupted):
             assert self.working.pop(e.job) == e.attempt
+            self._await(e)
             if e.requeued:
                 self.waiting[e.job] = e.attempt
             else:
@@ -75,15 +80,34 @@ class Books:
             assert e.job not in self.ended, "a job ends once"
             assert (self.waiting.pop(e.job, None) is None) != (self.working.pop(e.job, None) is None)
             self.ended[e.job] = e
+            self._await(e)
         elif isinstance(e, ReceiptRecorded) and e.kind == "released":
             assert self.working.get(e.job) != e.attempt, "only an attempt that is over gives back"
             del self.grants[(e.job, e.attempt, e.node)]
+            self.awaited.pop((e.job, e.attempt, e.node), None)
             self.quarantined.discard((e.job, e.attempt, e.node))
         elif isinstance(e, CapacityQuarantined):
             key = (e.job, e.attempt, e.node)
             assert key in self.grants
             assert key not in self.quarantined, "quarantined once"
+            assert e.node in self.nodes, "nothing is quarantined on a node that is gone"
+            assert key in self.awaited, "only what is awaited is overdue"
+            del self.awaited[key]
             self.quarantined.add(key)
+
+    def over_on(self, node: str) -> set[tuple[str, int]]:
+        """Attempts that are over and still hold something on a node."""
+        return {(j, a) for j, a, where in self.grants if where == node and self.working.get(j) != a}
+
+    def holders(self, job: str, attempt: int) -> set[str]:
+        """Nodes that still hold something of an attempt, there or not."""
+        return {where for j, a, where in self.grants if (j, a) == (job, attempt)}
+
+    def _await(self, e: JobInterrupted | JobEnded) -> None:
+        for node in self.holders(e.job, e.attempt) & self.nodes.keys():
+            key = (e.job, e.attempt, node)
+            if key not in self.quarantined:
+                self.awaited.setdefault(key, e.at)
 
     def _placed(self, e: JobPlaced) -> None:
         ask = self.asks[e.job]

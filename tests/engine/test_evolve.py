@@ -5,8 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import Corrupted
-from schemas.records import CapacityQuarantined, EngineStarted, JobEnded, JobStarted
-from streams.engine import State, _state, accept, decide, evolve, snapshot
+from schemas.records import (
+    CapacityQuarantined,
+    EngineStarted,
+    JobEnded,
+    JobInterrupted,
+    JobPlaced,
+    JobStarted,
+    LedgerEntry,
+    ReceiptRecorded,
+)
+from streams.engine import State, _state, accept, commands, decide, evolve, next_wake, restore, snapshot
 from streams.engine import inspect as look
 from streams.engine._nodes import cards_of
 from streams.engine._state import Timers
@@ -63,7 +72,7 @@ def test_ended_jobs_are_kept_up_to_a_bound_but_never_while_a_node_may_hold_their
     assert list(state.jobs) == ["j9", "j10", "j11"]
 
 
-def test_a_removed_node_holds_nothing_and_lets_go_of_old_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_node_keeps_what_it_held_and_its_job_until_it_confirms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.engine._evolve.KEEP_ENDED", 1)
     state = State.empty(DOMAIN)
     for row in (node("n1", cards=1), node("n2", cards=1), job("gang", members=2)):
@@ -73,15 +82,36 @@ def test_a_removed_node_holds_nothing_and_lets_go_of_old_jobs(monkeypatch: pytes
     decide(state, NOW)
     accept(state, node("n1", state="removed"), "", NOW)
     accept(state, receipt("gang", "n2", "released"), "", NOW)
+    assert state.jobs["gang"].held_nodes == 1
+    _three_jobs_end(state, "j")
+    assert list(state.jobs) == ["gang"], "its id is not free while n1 may run it"
+    (entry,) = accept(state, receipt("gang", "n1", "released"), "", NOW)
+    assert isinstance(entry, ReceiptRecorded)
+    assert (state.holdings, state.gone, state.gone_held, state.unreleased) == ({}, {}, 0, {})
+    assert accept(state, receipt("gang", "n1", "released"), "", NOW) == []
+    _three_jobs_end(state, "k")
+    assert list(state.jobs) == ["k2"]
+
+
+def _three_jobs_end(state: State, name: str) -> None:
     for i in range(3):
-        accept(state, job(f"j{i}"), "", NOW)
-        accept(state, cancel(f"j{i}"), "", NOW)
+        accept(state, job(f"{name}{i}"), "", NOW)
+        accept(state, cancel(f"{name}{i}"), "", NOW)
         decide(state, NOW)
-    assert list(state.jobs) == ["j2"]
 
 
-@pytest.mark.parametrize("how", ["confirmed late", "removed"])
-def test_a_quarantine_ends_with_the_release_or_the_node(how: str) -> None:
+def test_a_quarantine_ends_with_the_release() -> None:
+    state = _quarantined()
+    assert list(state.quarantined) == [("j", 1, "n1")]
+    assert look.cards_milli(state) == (2000, 0)
+    accept(state, receipt("j", "n1", "released"), "", NOW)
+    assert state.quarantined == {}
+    assert state.holdings == {}
+    assert look.cards_milli(state) == (2000, 2000)
+
+
+def _quarantined() -> State:
+    """Two cards of n1 that j holds and did not give back: cancelled at NOW, overdue at NOW + 120 s."""
     state = State.empty(DOMAIN)
     for row in (node("n1", cards=2), job("j", cards=2)):
         accept(state, row, "", NOW)
@@ -91,13 +121,192 @@ def test_a_quarantine_ends_with_the_release_or_the_node(how: str) -> None:
     (entry,) = decide(state, NOW + 120_000)
     assert isinstance(entry, CapacityQuarantined)
     assert (entry.node, entry.card_mask, entry.card_milli) == ("n1", 0b11, 1000)
-    assert list(state.quarantined) == [("j", 1, "n1")]
+    return state
+
+
+def test_a_quarantine_ends_with_its_node_and_begins_anew_when_that_returns_and_is_silent_about_it() -> None:
+    state = _quarantined()
+    accept(state, node("n1", state="removed"), "", NOW + 130_000)
+    assert (state.quarantined, state.releasing, next_wake(state)) == ({}, {}, None)
+    assert (look.nodes(state), look.cards_milli(state)) == ([], (0, 0))
+    assert decide(state, NOW + 10**9) == []
+    back = NOW + 2 * 10**9
+    (entry,) = accept(state, node("n1", cards=2), "", back)
+    (told,) = commands(state, entry)
+    assert (told.kind, told.job, told.attempt, told.node, told.card_mask) == ("release", "j", 1, "n1", 0b11)
     assert look.cards_milli(state) == (2000, 0)
-    accept(state, receipt("j", "n1", "released") if how == "confirmed late" else node("n1", state="removed"), "", NOW)
-    assert state.quarantined == {}
-    assert state.holdings == {}
-    accept(state, node("n1", cards=2), "", NOW)
+    assert look.nodes(state)[0].jobs == ("j",)
+    assert next_wake(state) == back + 120_000
+    assert decide(state, back + 119_999) == []
+    (quarantined,) = decide(state, back + 120_000)
+    assert isinstance(quarantined, CapacityQuarantined)
+    assert quarantined.node == "n1"
+    accept(state, receipt("j", "n1", "released"), "", back + 120_000)
     assert look.cards_milli(state) == (2000, 2000)
+
+
+def test_a_node_that_left_and_returned_between_two_rounds_is_given_up_and_asked_to_release() -> None:
+    state = State.empty(DOMAIN)
+    for row in (node("n1", cards=2), job("j", cards=2, at=NOW), job("other", cards=1)):
+        accept(state, row, "", NOW)
+    decide(state, NOW)
+    accept(state, receipt("j", "n1", "started"), "", NOW)
+    decide(state, NOW)
+    accept(state, node("n1", state="removed"), "", NOW + 1_000)
+    (entry,) = accept(state, node("n1", cards=2), "", NOW + 1_000)
+    # Nothing says yet that the attempt is over: its command comes with the interruption.
+    assert commands(state, entry) == []
+    assert (state.jobs["j"].trouble, state.releasing) == ("node_lost", {})
+    entries = decide(state, NOW + 1_000)
+    told = [c for e in entries for c in commands(state, e)]
+    assert [(c.kind, c.job, c.attempt, c.node) for c in told] == [("release", "j", 1, "n1")]
+    interrupted = entries[0]
+    assert isinstance(interrupted, JobInterrupted)
+    assert (interrupted.code, interrupted.requeued) == ("node_lost", True)
+    assert not any(isinstance(e, JobPlaced) for e in entries), "both cards may still be at work"
+    assert state.releasing == {("j", 1, "n1"): NOW + 1_000}
+    accept(state, receipt("j", "n1", "released"), "", NOW + 2_000)
+    (placed, *_) = decide(state, NOW + 2_000)
+    assert isinstance(placed, JobPlaced)
+    assert (placed.job, placed.attempt, placed.card_masks) == ("j", 2, (0b11,))
+
+
+def test_each_node_of_a_gang_has_its_own_time_to_confirm() -> None:
+    state = State.empty(DOMAIN)
+    for row in (node("n1", cards=1), node("n2", cards=1), job("gang", members=2)):
+        accept(state, row, "", NOW)
+    decide(state, NOW)
+    accept(state, node("n2", state="removed"), "", NOW)
+    entries = decide(state, NOW)
+    # Asked although it is gone: it may be there and work, only not on the map.
+    assert [c.node for e in entries for c in commands(state, e)] == ["n1", "n2"]
+    assert state.releasing == {("gang", 1, "n1"): NOW}
+    accept(state, node("n2", cards=1), "", NOW + 60_000)
+    assert state.releasing == {("gang", 1, "n1"): NOW, ("gang", 1, "n2"): NOW + 60_000}
+    overdue = {s: decide(state, NOW + s * 1000) for s in (119, 120, 179, 180)}
+    assert {s: [e.node for e in es if isinstance(e, CapacityQuarantined)] for s, es in overdue.items()} == {
+        119: [], 120: ["n1"], 179: [], 180: ["n2"],
+    }  # fmt: skip
+
+
+def test_a_member_that_had_finished_holds_its_card_through_removal_and_return() -> None:
+    state = State.empty(DOMAIN)
+    for row in (node("n1", cards=1), node("n2", cards=1), job("gang", members=2)):
+        accept(state, row, "", NOW)
+    decide(state, NOW)
+    accept(state, receipt("gang", "n1", "finished"), "", NOW)
+    accept(state, node("n1", state="removed"), "", NOW)
+    assert decide(state, NOW) == [], "n2 goes on"
+    (entry,) = accept(state, node("n1", cards=1), "", NOW)
+    assert commands(state, entry) == [], "the attempt is not over"
+    assert (look.cards_milli(state), state.releasing) == ((2000, 0), {})
+    accept(state, receipt("gang", "n2", "finished"), "", NOW)
+    entries = decide(state, NOW)
+    assert [c.node for e in entries for c in commands(state, e)] == ["n1", "n2"]
+    assert list(state.releasing) == [("gang", 1, "n1"), ("gang", 1, "n2")]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_of_nodes_that_are_gone_the_oldest_holdings_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """Three nodes with two cards, each with two jobs; four holdings are kept. Removed: n2, n0, n1."""
+    monkeypatch.setattr("streams.engine._evolve.KEEP_GONE", 4)
+    monkeypatch.setattr("streams.engine._evolve.KEEP_ENDED", 0)
+    state = State.empty(DOMAIN)
+    ledger: list[LedgerEntry] = []
+    for i in range(3):
+        ledger += accept(state, node(f"n{i}", cards=2), "", NOW)
+        for k in range(2):
+            ledger += accept(state, job(f"j{i}{k}"), "", NOW)
+        ledger += decide(state, NOW)
+        assert [state.jobs[f"j{i}{k}"].nodes for k in range(2)] == [(f"n{i}",)] * 2
+    for i in range(3):
+        for k in range(2):
+            ledger += accept(state, cancel(f"j{i}{k}"), "", NOW)
+    ledger += decide(state, NOW)
+    kept = []
+    for name in ("n2", "n0", "n1"):
+        ledger += accept(state, node(name, state="removed"), "", NOW)
+        kept.append({n: [j for j, _ in held] for n, held in state.holdings.items() if n in state.gone})
+        if restarts:
+            state = restore(snapshot(state))
+    assert kept == [
+        {"n2": ["j20", "j21"]},
+        {"n0": ["j00", "j01"], "n2": ["j20", "j21"]},
+        {"n0": ["j00", "j01"], "n1": ["j10", "j11"]},
+    ]
+    assert (list(state.gone), state.gone_held) == (["n0", "n1"], 4)
+    assert {name: j.held_nodes for name, j in state.jobs.items()} == {
+        "j00": 1, "j01": 1, "j10": 1, "j11": 1, "j20": 0, "j21": 0,
+    }  # fmt: skip
+    assert {key[0] for key in state.unreleased} == {"j00", "j01", "j10", "j11"}
+    # One more is one too many: j00 is the oldest of the oldest.
+    for row in (node("n3", cards=1), job("j3")):
+        ledger += accept(state, row, "", NOW)
+    ledger += decide(state, NOW)
+    ledger += accept(state, node("n3", state="removed"), "", NOW)
+    assert [key for n in state.gone for key in state.holdings[n]] == [("j01", 1), ("j10", 1), ("j11", 1), ("j3", 1)]
+    assert list(state.gone) == ["n0", "n1", "n3"]
+    # What is forgotten is free when its node returns, what is remembered is not.
+    ledger += decide(state, NOW)
+    ledger += accept(state, cancel("j3"), "", NOW)
+    ledger += decide(state, NOW)
+    for name in ("n2", "n0"):
+        ledger += accept(state, node(name, cards=2), "", NOW)
+    assert {v.node: v.cards_free_milli for v in look.nodes(state)} == {"n0": 1000, "n2": 2000}
+    assert state.gone_held == 3
+    # Jobs of which all is forgotten go like any other; two are looked at for each that ends, so three that stay keep three.
+    ledger += accept(state, receipt("j01", "n0", "released"), "", NOW)
+    for i in range(8):
+        ledger += accept(state, job(f"k{i}"), "", NOW)
+        ledger += accept(state, cancel(f"k{i}"), "", NOW)
+        ledger += decide(state, NOW)
+    assert set(state.jobs) == {"j10", "j11", "j3", "k5", "k6", "k7"}
+    replayed = State.empty(DOMAIN)
+    for e in ledger:
+        evolve(replayed, e)
+    assert snapshot(replayed) == snapshot(state) == snapshot(restore(snapshot(state)))
+
+
+def test_one_removal_may_forget_more_than_one_node_and_part_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.engine._evolve.KEEP_GONE", 2)
+    state = State.empty(DOMAIN)
+    for i, cards in enumerate((1, 1, 3)):
+        accept(state, node(f"n{i}", cards=cards), "", NOW)
+        for k in range(cards):
+            accept(state, job(f"j{i}{k}"), "", NOW)
+        decide(state, NOW)
+    for i in range(3):
+        accept(state, node(f"n{i}", state="removed"), "", NOW)
+    assert state.holdings.keys() == {"n2"}
+    assert (list(state.holdings["n2"]), list(state.gone), state.gone_held) == ([("j21", 1), ("j22", 1)], ["n2"], 2)
+    # Work that is forgotten is given up all the same.
+    lost = [(e.job, e.code) for e in decide(state, NOW) if isinstance(e, JobInterrupted)]
+    assert lost == [(name, "node_lost") for name in ("j00", "j10", "j20", "j21", "j22")]
+    assert state.unreleased == {("j21", 1): {"n2": None}, ("j22", 1): {"n2": None}}
+
+
+def test_cards_that_an_older_ledger_gave_twice_are_owed_however_the_state_came_about() -> None:
+    """Ledgers are not rewritten: one holds a placement on cards of a node that had returned with old work."""
+    state = State.empty(DOMAIN)
+    for row in (node("n1", cards=2), job("old"), job("new")):
+        accept(state, row, "", NOW)
+    found = decide(state, NOW)
+    placed = {e.job: e for e in found if isinstance(e, JobPlaced)}
+    state = State.empty(DOMAIN)
+    for row in (node("n1", cards=2), job("old"), job("new")):
+        accept(state, row, "", NOW)
+    state.settle()
+    for name in ("old", "new"):
+        evolve(state, placed[name]._replace(seq=state.seq + 1, card_masks=(0b01,)))
+    assert look.cards_milli(state) == look.cards_milli(restore(snapshot(state))) == (2000, 1000)
+    for i, name in enumerate(("old", "new")):
+        accept(state, cancel(name), "", NOW)
+        decide(state, NOW)
+        accept(state, receipt(name, "n1", "released"), "", NOW)
+        free = (1000, 2000)[i]
+        assert look.cards_milli(state) == look.cards_milli(restore(snapshot(state))) == (2000, free)
 
 
 def test_nothing_stays_behind_of_kinds_that_no_longer_wait() -> None:
@@ -116,8 +325,8 @@ def test_nothing_stays_behind_of_kinds_that_no_longer_wait() -> None:
     )  # fmt: skip
 
 
-def test_the_bound_is_what_the_documentation_says() -> None:
-    assert _state.KEEP_ENDED == 20_000
+def test_the_bounds_are_what_the_documentation_says() -> None:
+    assert (_state.KEEP_ENDED, _state.KEEP_GONE) == (20_000, 10_000)
 
 
 def test_waits_and_runs_are_measured_from_the_ledgers_times() -> None:

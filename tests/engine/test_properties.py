@@ -1,11 +1,23 @@
-"""Laws over random histories: nodes come, shrink, fall silent, leave and return; receipts come late, twice, in any order;
-the engine is restarted between any two steps. What is held is kept in books of its own (`oracle.Books`)."""
+"""Laws over random histories: nodes come, shrink, fall silent, leave and return with work of old; receipts come late, twice,
+in any order; the engine is restarted between any two steps. What is held is kept in books of its own (`oracle.Books`)."""
+
+from collections import Counter
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from schemas.records import Command, JobSubmitted, LedgerEntry, NodeChanged, Receipt
+from schemas.records import (
+    CapacityQuarantined,
+    Command,
+    JobEnded,
+    JobInterrupted,
+    JobSubmitted,
+    LedgerEntry,
+    NodeChanged,
+    NodeRecorded,
+    Receipt,
+)
 from streams.engine import EngineConfig, State, accept, commands, decide, evolve, next_wake, restore, snapshot
 from streams.engine import inspect as look
 from streams.engine.reasons import PENDING
@@ -58,9 +70,21 @@ class Histories(RuleBasedStateMachine):
 
     def _write(self, entries: list[LedgerEntry]) -> None:
         for e in entries:
+            if isinstance(e, CapacityQuarantined):
+                since = self.books.awaited.get((e.job, e.attempt, e.node), e.at)
+                assert e.at - since >= CONFIG.release_timeout_ms, "a release has its time, after a return, too"
+            returned = isinstance(e, NodeRecorded) and e.state != "removed" and e.node not in self.books.nodes
             self.books.post(e)
             self.ledger.append(e)
-            self.commands += commands(self.state, e)
+            told = commands(self.state, e)
+            assert len({c.command_id for c in told}) == len(told)
+            if isinstance(e, JobEnded) or (isinstance(e, JobInterrupted) and e.requeued):
+                asked = {c.node for c in told if (c.kind, c.job, c.attempt) == ("release", e.job, e.attempt)}
+                assert asked == self.books.holders(e.job, e.attempt), "whoever holds is asked to release, there or not"
+            if isinstance(e, NodeRecorded) and returned:
+                again = {(c.job, c.attempt) for c in told if (c.kind, c.node) == ("release", e.node)}
+                assert again == self.books.over_on(e.node), "a node that returns is asked for all it may still hold"
+            self.commands += told
 
     def _take(self, row: NodeChanged | JobSubmitted | Receipt) -> None:
         self._write(accept(self.state, row, "test", self.now))
@@ -80,6 +104,21 @@ class Histories(RuleBasedStateMachine):
         if known:
             d = data.draw(st.sampled_from(known))
             self._take(NodeChanged(d.node, self.now, DOMAIN, *d[5:20], state, d.cards_healthy, "", 0))
+
+    @precondition(lambda self: any(n in self.books.nodes for _, _, n in self.books.grants))
+    @rule(
+        data=st.data(),
+        away=st.sampled_from((None, 0, 1, 100)),
+        state=st.sampled_from(("up", "up", "silent", "draining")),
+    )
+    def a_node_at_work_leaves_and_returns(self, data: st.DataObject, away: int | None, state: str) -> None:
+        """Under its name and with its cards; None: before anything is decided."""
+        held = sorted({n for _, _, n in self.books.grants if n in self.books.nodes})
+        d = self.books.nodes[data.draw(st.sampled_from(held))]
+        self._take(NodeChanged(d.node, self.now, DOMAIN, *d[5:20], "removed", d.cards_healthy, "", 0))
+        if away is not None:
+            self.time_passes(away)
+        self._take(NodeChanged(d.node, self.now, DOMAIN, *d[5:20], state, d.cards_healthy, "", 0))
 
     @rule(ask=asks)
     def submit(self, ask: JobSubmitted) -> None:
@@ -148,6 +187,8 @@ class Histories(RuleBasedStateMachine):
         assert snapshot(twin) == snapshot(self.state)
         self._write(entries)
         assert decide(self.state, self.now, CONFIG) == [], "a second round has nothing left to do"
+        at = max(self.now, self.state.at)
+        assert all(at - since < CONFIG.release_timeout_ms for since in self.books.awaited.values())
         self._nothing_waits_that_fits()
         wake = next_wake(self.state, CONFIG)
         assert wake is None or wake > self.state.at, "after a round nothing is due"
@@ -181,6 +222,11 @@ class Histories(RuleBasedStateMachine):
             assert (view.cpu_free_milli, view.memory_free_bytes) == (max(0, cpu), max(0, memory))
             assert view.jobs == tuple(sorted({j for j, _, where in self.books.grants if where == name}))
         assert self.state.quarantined.keys() == self.books.quarantined
+        assert self.state.releasing == self.books.awaited
+        held = Counter(j for j, _, _ in self.books.grants)
+        assert {j: found.held_nodes for j, found in self.state.jobs.items() if found.held_nodes} == held
+        absent = [where for _, _, where in self.books.grants if where not in self.books.nodes]
+        assert (self.state.gone.keys(), self.state.gone_held) == (set(absent), len(absent))
         states = {v.job: v.state for v in look.jobs(self.state)}
         assert states.keys() == self.books.asks.keys(), "no accepted job is lost"
         assert {j for j, s in states.items() if s == "pending"} == self.books.waiting.keys()
@@ -204,6 +250,8 @@ class Histories(RuleBasedStateMachine):
         assert not self.books.working
         assert not self.books.grants
         assert not self.books.quarantined
+        for left in (self.state.holdings, self.state.unreleased, self.state.releasing, self.state.gone):
+            assert not left
         self._nothing_waits_that_fits()
         self.books_agree()
 

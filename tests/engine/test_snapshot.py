@@ -78,6 +78,34 @@ def test_a_restored_engine_goes_on_as_the_first_one_would() -> None:
     assert snapshot(state) == snapshot(twin)
 
 
+def test_what_removed_nodes_hold_outlives_a_restart() -> None:
+    """A gang on three nodes of which one is gone, one returned and one is quarantined: the same bytes, and the same decisions after."""
+    state = State.empty(DOMAIN)
+    for i in range(3):
+        accept(state, node(f"n{i}", cards=1), "", NOW)
+    accept(state, job("gang", members=3), "", NOW)
+    decide(state, NOW)
+    for name in ("n0", "n1"):
+        accept(state, node(name, state="removed"), "", NOW)
+    decide(state, NOW)
+    decide(state, NOW + 120_000)
+    accept(state, node("n1", cards=1), "", NOW + 130_000)
+    twin = restore(snapshot(state))
+    for one in (state, twin):
+        assert (list(one.gone), one.gone_held, one.jobs["gang"].held_nodes) == (["n0"], 1, 3)
+        assert one.unreleased == {("gang", 1): {"n0": None, "n1": None, "n2": None}}
+        assert one.releasing == {("gang", 1, "n1"): NOW + 130_000}
+        assert one.quarantined == {("gang", 1, "n2"): NOW + 120_000}
+    assert snapshot(twin) == snapshot(state)
+    (entry,) = accept(state, node("n0", cards=1), "", NOW + 140_000)
+    assert accept(twin, node("n0", cards=1), "", NOW + 140_000) == [entry]
+    assert commands(twin, entry) == commands(state, entry) != []
+    for seconds in (140, 250, 260):
+        assert decide(twin, NOW + seconds * 1000) == decide(state, NOW + seconds * 1000)
+    assert list(state.quarantined) == list(twin.quarantined) == [("gang", 1, n) for n in ("n2", "n1", "n0")]
+    assert snapshot(twin) == snapshot(state)
+
+
 def test_every_damage_is_noticed() -> None:
     data = snapshot(a_day(1, 10)[0])
     assert restore(data).seq
@@ -94,7 +122,7 @@ def test_every_damage_is_noticed() -> None:
 def test_another_format_is_refused_by_name() -> None:
     data = bytearray(snapshot(State.empty(DOMAIN)))
     data[4:6] = (7).to_bytes(2, "big")
-    with pytest.raises(Corrupted, match="format 7, this version reads format 1"):
+    with pytest.raises(Corrupted, match="format 7, this version reads format 2"):
         restore(bytes(data))
 
 
