@@ -63,13 +63,12 @@ def run(quick: bool = False) -> dict[str, float]:
     many = _samples(size * BLOCKS)
     rows = many[:size]
     encode, encode_placed, placed = encoder(NodeTelemetry), encoder(JobPlaced), _placed()
-    values = [encode(r) for r in rows]
-    block = Block("resource-telemetry", 0, values, len(values), offsets=range(len(values)))
     stream = [encode(r) for r in many]
     blocks = [
         Block("resource-telemetry", 0, stream[i : i + size], i + size, offsets=range(i, i + size))
         for i in range(0, len(stream), size)
     ]
+    values, block = stream[:size], blocks[0]
     few, slow = values[:ONE_BY_ONE], values[:SLOW]
 
     schemas = {PACKAGED.newest(NodeTelemetry): schema}
