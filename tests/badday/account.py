@@ -4,6 +4,7 @@ Nothing here knows how the pieces work; it reads all inputs, the whole ledger an
 doubled. Used by every bad-day test.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,19 +14,26 @@ from schemas.log import Log
 from schemas.messages import TopicPartition
 from schemas.records import JobAccepted, JobCancelled, JobRefused, JobSubmitted, LedgerEntry, Row
 
+# Longer than a broker takes to come back on a busy machine; a reader that stands still for so long is a finding, not a wait.
+STILL_S = 90.0
+
 
 def read_all(log: Log, topic: str) -> Iterator[tuple[int, int, Row]]:
-    """(partition, offset, row) of everything readable in a topic; fails on poison."""
+    """(partition, offset, row) of everything readable in a topic; fails on poison, and on a reader that stands still."""
     spans = log.span(topic)
     reader = log.reader({TopicPartition(topic, p): s.begin for p, s in spans.items()})
     try:
         seen = {p: s.begin for p, s in spans.items()}
+        moved = time.monotonic()
         while any(seen[p] < s.end for p, s in spans.items()):
+            assert time.monotonic() - moved < STILL_S, f"reading {topic} stands still at {seen} of {spans}"
             for block in reader.poll(10_000, 2_000):
                 decoded = decode_rows(block)
                 assert not decoded.poison, decoded.poison[:3]
                 for i, row in decoded.rows:
                     yield block.partition, block.offsets[i], row
+                if block.next_offset > seen[block.partition]:
+                    moved = time.monotonic()
                 seen[block.partition] = block.next_offset
     finally:
         reader.close()
