@@ -37,8 +37,10 @@ class Restored:
 def read_up_to(
     log: Log, where: TopicPartition, position: int, end: int, at_once: int = READ_RECORDS
 ) -> Iterator[Block]:
-    """Blocks from `position` until `end` is reached, `at_once` messages at most in memory. Never ends early: a state restored from a part of its log would
-    go on to contradict the rest. Raises `Transient` when nothing comes though it is there, `Fatal` when the log was cut short."""
+    """Blocks from `position` until `end` is reached, `at_once` messages at most in memory.
+
+    Never ends early: a state restored from a part of its log would go on to contradict the rest. Raises `Transient` when
+    nothing comes though it is there, `Fatal` when the log was cut short."""
     if position >= end:
         return
     reader = log.reader({where: position})
