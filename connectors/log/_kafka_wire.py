@@ -48,6 +48,7 @@ CONSUMER: Final[Mapping[str, str | int | bool]] = {
     "check.crcs": True,
     # Reading ahead by five batches of the largest processor: with two, it waits for the next fetch a fifth of its time.
     "queued.min.messages": 250_000,
+    "fetch.queue.backoff.ms": 10,
     "max.partition.fetch.bytes": MAX_MESSAGE_BYTES,
     "session.timeout.ms": SESSION_MS,
     "heartbeat.interval.ms": HEARTBEAT_MS,
