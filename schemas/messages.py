@@ -1,8 +1,6 @@
 """Messages as they travel: what a log hands to a processor and what a processor hands back.
 
-Reading is columnar: a `Block` is a run of messages of one partition. Its values are always there; keys, offsets,
-timestamps and headers are computed when asked for, because the hot paths never look at them. Used by every home of
-the log, the runner and the codecs.
+Reading is columnar: a `Block` is a run of messages of one partition. Used by every home of the log, the runner and the codecs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +43,7 @@ class Block:
     is processed; offsets may have gaps (transaction markers, compaction), so it is not `first + len`.
     """
 
-    __slots__ = ("_headers", "_keys", "_offsets", "_timestamps_ms", "next_offset", "partition", "topic", "values")
+    __slots__ = ("headers", "keys", "next_offset", "offsets", "oldest_ms", "partition", "topic", "values")
 
     def __init__(
         self,
@@ -56,17 +54,20 @@ class Block:
         *,
         offsets: Sequence[int] = (),
         keys: Sequence[bytes | None] = (),
-        timestamps_ms: Sequence[int] = (),
+        oldest_ms: int = 0,
         headers: Mapping[int, Headers] | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.values = values
         self.next_offset = next_offset
-        self._offsets = offsets
-        self._keys = keys
-        self._timestamps_ms = timestamps_ms
-        self._headers = headers or {}
+        # Of each message.
+        self.offsets = offsets
+        self.keys = keys
+        # When the log took the first message, or its writer made it, milliseconds.
+        self.oldest_ms = oldest_ms
+        # By index in the block, only of messages that have any.
+        self.headers: Mapping[int, Headers] = headers or {}
 
     def __len__(self) -> int:
         return len(self.values)
@@ -74,26 +75,6 @@ class Block:
     @property
     def tp(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
-
-    @property
-    def offsets(self) -> Sequence[int]:
-        """Offset of each message."""
-        return self._offsets
-
-    @property
-    def keys(self) -> Sequence[bytes | None]:
-        """Key of each message."""
-        return self._keys
-
-    @property
-    def timestamps_ms(self) -> Sequence[int]:
-        """Append or create time of each message, as the log has it, milliseconds."""
-        return self._timestamps_ms
-
-    @property
-    def headers(self) -> Mapping[int, Headers]:
-        """Headers by index in the block, only of messages that have any."""
-        return self._headers
 
 
 @lru_cache(maxsize=1 << 16)

@@ -34,16 +34,27 @@ def check_node(row: NodeRegistered) -> None:
 
 # Each sample's place in its block travels with it as a column.
 _PLACE: Final = "_place"
-_POSSIBLE: Final = (
-    (pl.col("node").str.len_bytes() > 0)
-    & (pl.col("counter") >= 0)
-    & pl.col("cards_healthy").is_between(0, MAX_CARDS)
-    & pl.col("card_utilization_pct").is_between(0.0, 100.0)
-    & (pl.col("card_memory_used_bytes") >= 0)
-    & (pl.col("cpu_used_milli") >= 0)
-    & (pl.col("memory_used_bytes") >= 0)
-    & pl.col("power_watts").is_between(0.0, 1e7)
-)
+_MOST: Final = {"cards_healthy": MAX_CARDS, "card_utilization_pct": 100, "power_watts": 10**7}
+_LEAST_ZERO: Final = (
+    "counter", "cards_healthy", "card_utilization_pct", "card_memory_used_bytes", "cpu_used_milli", "memory_used_bytes",
+    "power_watts",
+)  # fmt: skip
+
+
+def _each_possible(frame: pl.DataFrame, now: int) -> pl.Series:
+    good = (pl.col("node").str.len_bytes() > 0) & (pl.col("at") <= now + DAY_MS)
+    for name in _LEAST_ZERO:
+        good &= pl.col(name).is_between(0, _MOST[name]) if name in _MOST else pl.col(name) >= 0
+    return frame.select(good.alias("good"))["good"]
+
+
+def _all_possible(frame: pl.DataFrame, now: int) -> bool:
+    """The usual case at a third of the cost, by each column's least and greatest. What is not a number fails every comparison."""
+    for name in _LEAST_ZERO:
+        values = frame[name].to_numpy()
+        if not (values.min() >= 0 and (name not in _MOST or values.max() <= _MOST[name])):
+            return False
+    return bool(frame["at"].to_numpy().max() <= now + DAY_MS) and bool((frame["node"] != "").all())
 
 
 def newest(frame: pl.DataFrame) -> pl.DataFrame:
@@ -75,9 +86,9 @@ def more_than_registered(
 def possible(columns: Columns, block: Block, now: int) -> tuple[pl.DataFrame, list[tuple[int, Poison]]]:
     """Samples with values that can be; the others as poison, each with its reason."""
     frame = columns.frame.with_columns(pl.Series(_PLACE, columns.index))
-    good = frame.select((_POSSIBLE & (pl.col("at") <= now + DAY_MS)).alias("good"))["good"]
-    if good.all():
+    if _all_possible(frame, now):
         return frame, []
+    good = _each_possible(frame, now)
     bad = []
     for k in (~good).arg_true().to_list():
         i = int(columns.index[k])

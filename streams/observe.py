@@ -34,7 +34,7 @@ from streams.metrics import Metrics
 from streams.replay import read_up_to
 
 SILENCE_MS: Final = 90_000
-MAX_RECORDS: Final = 50_000
+MAX_RECORDS: Final = 100_000
 
 
 class _Partition:

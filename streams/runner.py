@@ -175,7 +175,7 @@ class ProcessorWorker:
 
     def _count(self, batch: _Batch, now: int) -> None:
         if batch.blocks:
-            oldest = min(b.timestamps_ms[0] for b in batch.blocks)
+            oldest = min(b.oldest_ms for b in batch.blocks)
             self.metrics.set("lockstep_lag_seconds", max(0.0, (now - oldest) / 1000), self.name)
             self.metrics.observe("lockstep_batch_records", batch.handled, self.name)
             for b in batch.blocks:

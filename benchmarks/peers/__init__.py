@@ -4,9 +4,11 @@ Each starts reading at the first sample, in a process of its own, while nothing 
 up and is not counted.
 """
 
+import itertools
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -79,7 +81,7 @@ def _classpath() -> str:
 
 
 def _rate(command: Sequence[str], env: Mapping[str, str], samples: int, limit_s: float, folder: Path) -> float:
-    """Samples a second between the first sixth and the last that it said it had seen."""
+    """Samples a second, by what it said it had seen."""
     said: list[tuple[int, float]] = []
 
     def listen(out: IO[str]) -> None:
@@ -112,8 +114,12 @@ def _rate(command: Sequence[str], env: Mapping[str, str], samples: int, limit_s:
         if len(said) < 2:
             errors.seek(0)
             raise RuntimeError(f"{command[0]} said nothing of use: {errors.read()[-1500:]}")
-    last_seen, last_s = said[-1]
-    warm_seen, warm_s = next(s for s in said if s[0] >= last_seen / 6)
-    if warm_seen == last_seen:
-        warm_seen, warm_s = said[0]
-    return (last_seen - warm_seen) / (last_s - warm_s)
+    return _median_rate(said)
+
+
+def _median_rate(said: Sequence[tuple[int, float]]) -> float:
+    """Of six equal parts of what was read, the median rate of the last five: as observe's own is taken."""
+    most = said[-1][0]
+    marks = [next(s for s in said if s[0] >= most * part / 6) for part in range(1, 7)]
+    rates = [(b[0] - a[0]) / (b[1] - a[1]) for a, b in itertools.pairwise(marks) if b[0] > a[0]]
+    return statistics.median(rates or [(said[-1][0] - said[0][0]) / (said[-1][1] - said[0][1])])

@@ -202,6 +202,6 @@ def cut(block: Block, last: int) -> tuple[Block | None, Block | None]:
 def _slice(block: Block, start: int, end: int, next_offset: int) -> Block:
     return Block(
         block.topic, block.partition, block.values[start:end], next_offset, offsets=block.offsets[start:end],
-        keys=block.keys[start:end], timestamps_ms=block.timestamps_ms[start:end],
+        keys=block.keys[start:end], oldest_ms=block.oldest_ms,
         headers={i - start: h for i, h in block.headers.items() if start <= i < end},
     )  # fmt: skip

@@ -228,9 +228,7 @@ class Lander:
 
     def _batch(self, tp: TopicPartition, blocks: list[Block], plan: Plan) -> Batch:
         parts, poison = sort_out(blocks, TABLES, self._ids)
-        return Batch(
-            tp, blocks[0].offsets[0], plan, blocks[-1].next_offset, blocks[0].timestamps_ms[0], parts, poison, blocks
-        )
+        return Batch(tp, blocks[0].offsets[0], plan, blocks[-1].next_offset, blocks[0].oldest_ms, parts, poison, blocks)
 
     def _confirm(self, member: Member, now: int) -> None:
         batches, letters = self._planned, list[Record]()

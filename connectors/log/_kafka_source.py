@@ -5,15 +5,14 @@ was handed on. Never commits.
 """
 
 import contextlib
-import gc
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from connectors.log._kafka_block import KafkaBlock, Raw, by_partition
+from connectors.log._kafka_block import Gathered, Raw
 from connectors.log._kafka_wire import Until, Wire
 from schemas.errors import LockstepError
 from schemas.messages import Block, TopicPartition
@@ -70,34 +69,28 @@ class Source:
         while True:
             # What waits already, else one message with the time-out and then what came with it: asking for many with
             # a time-out would wait for all of them.
-            batch = self._waiting(max_records)
-            if not batch and not until.over() and self.failure is None:
+            found = Gathered()
+            found.gather(self._waiting, max_records)
+            if not found and not until.over() and self.failure is None:
                 first = self._call(lambda: self.consumer.poll(until.left()))
                 if first is not None:
-                    batch = [first]
-                    if max_records > 1 and first.error() is None:
-                        batch += self._waiting(max_records - 1)
-            blocks = self._blocks(batch, ends=ends)
+                    found.add([first])
+                    if max_records > 1 and not found.marks:
+                        found.gather(self._waiting, max_records - 1)
+            blocks = self._blocks(found, ends=ends)
             if blocks:
                 return blocks
             self._raise()
-            if until.over() and not batch:
+            if until.over() and not found:
                 self._wire.check()
                 if self._wire.doubtful:
                     self._call(lambda: self.consumer.list_topics(timeout=PROBE_S))
                     self._wire.doubtful = False
                 return []
 
-    def _waiting(self, max_records: int) -> list[Raw]:
-        """What was fetched already. Python's collector looks at 50,000 new messages once, afterwards: on its own it
-        would do so 70 times while they are made, none of them garbage, and cost as much as making them."""
-        enabled = gc.isenabled()
-        gc.disable()
-        try:
-            return self._call(lambda: self.consumer.consume(max_records, 0))
-        finally:
-            if enabled:
-                gc.enable()
+    def _waiting(self, most: int) -> list[Raw]:
+        """What was fetched already."""
+        return self._call(lambda: self.consumer.consume(most, 0))
 
     def _call(self, ask: Callable[[], T]) -> T:
         try:
@@ -110,20 +103,14 @@ class Source:
         if failure is not None:
             raise failure
 
-    def _blocks(self, batch: list[Raw], *, ends: bool) -> list[Block]:
-        marks: list[Raw] = []
-        if any(map(Message.error, batch)):
-            marks = [m for m in batch if m.error() is not None]
-            batch = [m for m in batch if m.error() is None]
+    def _blocks(self, found: Gathered, *, ends: bool) -> list[Block]:
         blocks: list[Block] = []
-        for (topic, partition), messages in by_partition(batch).items():
-            tp = TopicPartition(self._wire.short(topic), partition)
-            if tp not in self.positions:
+        for block in found.blocks(self._wire.short):
+            if block.tp not in self.positions:
                 continue
-            after = (messages[-1].offset() or 0) + 1
-            self.positions[tp] = after
-            blocks.append(KafkaBlock(tp.topic, partition, messages, after))
-        for mark in marks:
+            self.positions[block.tp] = block.next_offset
+            blocks.append(block)
+        for mark in found.marks:
             self._mark(mark, blocks if ends else None)
         return blocks
 

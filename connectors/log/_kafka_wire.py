@@ -46,8 +46,9 @@ CONSUMER: Final[Mapping[str, str | int | bool]] = {
     # An idle partition's end is told after this long.
     "fetch.wait.max.ms": 100,
     "check.crcs": True,
-    # Reading ahead by five batches of the largest processor: with two, it waits for the next fetch a fifth of its time.
+    # Reading ahead by more than two batches of the largest processor.
     "queued.min.messages": 250_000,
+    # With so many read ahead the client pauses a partition, by default for a second: longer than its processor needs to use them up.
     "fetch.queue.backoff.ms": 10,
     "max.partition.fetch.bytes": MAX_MESSAGE_BYTES,
     "session.timeout.ms": SESSION_MS,

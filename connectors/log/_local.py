@@ -10,7 +10,7 @@ from typing import Final
 
 from connectors.log._group import SESSION_MS
 from connectors.log._local_member import LocalMember
-from connectors.log._pack import part_of, unpack
+from connectors.log._pack import Stored, part_of, unpack
 from connectors.log._store import Store, append, now_ms
 from connectors.log._upkeep import Upkeep, compact, expire, join
 from schemas.errors import Corrupted, Fatal, Refused, Transient, Where
@@ -72,7 +72,7 @@ class _Waiting:
         self._store = store
         self._bell = bell
         # A batch of which only a part was wanted, by partition: asking for few at a time must not unpack it each time.
-        self._open: dict[TopicPartition, tuple[int, Block, int]] = {}
+        self._open: dict[TopicPartition, tuple[int, Stored, int]] = {}
 
     def read(self, positions: Mapping[TopicPartition, int], max_records: int) -> list[Block]:
         """Messages from these positions, taking partitions in turn, at most `max_records` and `POLL_BYTES`."""
@@ -126,11 +126,11 @@ class _Waiting:
                 f"{Where(tp.topic, tp.partition, expected)}: a stored batch is missing; restore the log's file from a backup"
             )
 
-    def _unpacked(self, c: sqlite3.Connection, tp: TopicPartition, batch_id: int) -> tuple[Block, int]:
+    def _unpacked(self, c: sqlite3.Connection, tp: TopicPartition, batch_id: int) -> tuple[Stored, int]:
         """A stored batch and its size in bytes."""
         opened = self._open.pop(tp, None)
         if opened is not None and opened[0] == batch_id:
-            return opened[1:]
+            return opened[1], opened[2]
         first, after, crc, data = c.execute(
             "SELECT first, next, crc, data FROM batches WHERE id = ?", (batch_id,)
         ).fetchone()

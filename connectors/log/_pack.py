@@ -8,7 +8,7 @@ over the blob and its place is stored beside it. Lengths as arrays keep reading 
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -46,6 +46,30 @@ def pack(records: Sequence[Record], timestamps_ms: Sequence[int], offsets: Seque
     return b"".join(parts)
 
 
+class Stored(Block):
+    """A stored batch as a block, with the time of each message."""
+
+    __slots__ = ("timestamps_ms",)
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes | None],
+        next_offset: int,
+        *,
+        offsets: Sequence[int],
+        keys: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+        headers: Mapping[int, Headers],
+    ) -> None:
+        oldest_ms = timestamps_ms[0] if timestamps_ms else 0
+        super().__init__(
+            topic, partition, values, next_offset, offsets=offsets, keys=keys, oldest_ms=oldest_ms, headers=headers
+        )
+        self.timestamps_ms = timestamps_ms
+
+
 def _slices(
     buffer: bytes, start: int, lengths: np.ndarray[tuple[int], np.dtype[np.int32]]
 ) -> tuple[list[bytes | None], int]:
@@ -66,7 +90,7 @@ def checksum(blob: bytes, topic: str, partition: int, first: int, next_offset: i
     return zlib.crc32(blob, zlib.crc32(f"{topic}/{partition}/{first}/{next_offset}".encode()))
 
 
-def unpack(blob: bytes, crc: int, topic: str, partition: int, first: int, next_offset: int) -> Block:
+def unpack(blob: bytes, crc: int, topic: str, partition: int, first: int, next_offset: int) -> Stored:
     """A blob as a block. Raises `Corrupted` with the position when its bytes are not those that were written."""
     if checksum(blob, topic, partition, first, next_offset) != crc:
         raise Corrupted(
@@ -74,7 +98,7 @@ def unpack(blob: bytes, crc: int, topic: str, partition: int, first: int, next_o
         )
     n, flags = (int(x) for x in np.frombuffer(blob, np.uint32, 2))
     at = 8
-    timestamps = np.frombuffer(blob, np.int64, n, at)
+    timestamps = np.frombuffer(blob, np.int64, n, at).tolist()
     at += 8 * n
     offsets: Sequence[int] = range(first, first + n)
     if flags & _GAPS:
@@ -95,19 +119,12 @@ def unpack(blob: bytes, crc: int, topic: str, partition: int, first: int, next_o
     values, at = _slices(blob, at, value_lengths)
     if at != len(blob):
         raise Corrupted(f"{Where(topic, partition, first)}: a stored batch has {len(blob)} bytes instead of {at}")
-    return Block(
-        topic,
-        partition,
-        values,
-        next_offset,
-        offsets=offsets,
-        keys=keys,
-        timestamps_ms=timestamps.tolist(),
-        headers=headers,
+    return Stored(
+        topic, partition, values, next_offset, offsets=offsets, keys=keys, timestamps_ms=timestamps, headers=headers
     )
 
 
-def part_of(block: Block, start: int, limit: int | None = None) -> Block:
+def part_of(block: Stored, start: int, limit: int | None = None) -> Stored:
     """The messages of a block from offset `start` on, at most `limit`."""
     offsets = block.offsets
     i = (
@@ -120,7 +137,7 @@ def part_of(block: Block, start: int, limit: int | None = None) -> Block:
         return block
     next_offset = block.next_offset if j == len(offsets) else offsets[j]
     headers = {k - i: h for k, h in block.headers.items() if i <= k < j}
-    return Block(
+    return Stored(
         block.topic, block.partition, block.values[i:j], next_offset, offsets=offsets[i:j], keys=block.keys[i:j],
         timestamps_ms=block.timestamps_ms[i:j], headers=headers,
     )  # fmt: skip

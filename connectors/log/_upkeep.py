@@ -10,10 +10,10 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from connectors.log._pack import pack, unpack
+from connectors.log._pack import Stored, pack, unpack
 from connectors.log._store import BATCH_BYTES, BATCH_RECORDS, Store, insert_batch
 from schemas.errors import LockstepError
-from schemas.messages import Block, Record
+from schemas.messages import Record
 
 if TYPE_CHECKING:
     from connectors.log._local import LocalLog
@@ -108,7 +108,7 @@ def _groups(store: Store, topic: str, partition: int, span_ms: int | None) -> It
         yield group
 
 
-def _stays(block: Block, i: int, newest: Mapping[bytes | None, int], tombstones_before_ms: int, last: int) -> bool:
+def _stays(block: Stored, i: int, newest: Mapping[bytes | None, int], tombstones_before_ms: int, last: int) -> bool:
     key, offset = block.keys[i], block.offsets[i]
     if key is None or offset == last:
         # The last message of all stays in any case: the end of the partition is its offset and one.

@@ -186,7 +186,7 @@ def test_a_refusal_that_would_quote_megabytes_is_written(tmp_path: Path) -> None
 
 
 def test_a_reason_that_quotes_megabytes_is_cut() -> None:
-    block = Block("jobs", 0, [b"x"], 1, offsets=[0], keys=[None], timestamps_ms=[0])
+    block = Block("jobs", 0, [b"x"], 1, offsets=[0], keys=[None])
     letter = dead_letter(block, 0, Poison("odd", "no " + "\x00" * 4_000_000), "decide", 1)
     assert letter.value is not None
     assert len(letter.value) < 10_000
