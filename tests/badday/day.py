@@ -20,7 +20,7 @@ from schemas.records import Command, JobSubmitted, NodeRegistered, NodeTelemetry
 from schemas.topics import TOPICS
 from tests.badday.account import take
 from tests.badday.roles import ROLES, RoleProcess
-from tests.support.chdb_front import ChdbFront
+from tests.support.chdb_front import HttpClickHouse
 
 NODES = 16
 JOBS_A_ROUND = 8
@@ -84,7 +84,7 @@ def _samples(counter: int) -> list[Record]:
     return [Record("resource-telemetry", t.node.encode(), encode(t)) for t in telemetry]
 
 
-def _landed(front: ChdbFront) -> list[int]:
+def _landed(front: HttpClickHouse) -> list[int]:
     found: list[int] = []
     for table in TABLES["ledger"].values():
         found += [int(s) for s in front.column(f"SELECT seq FROM lockstep.{table}")]
@@ -94,7 +94,7 @@ def _landed(front: ChdbFront) -> list[int]:
 def bad_day(
     log: Log,
     env: dict[str, str],
-    front: ChdbFront,
+    front: HttpClickHouse,
     folder: Path,
     rounds: int,
     harm: Callable[[random.Random, dict[str, RoleProcess]], None],

@@ -15,13 +15,13 @@ from connectors.log.kafka import KafkaLog
 from tests.badday.day import bad_day
 from tests.badday.roles import RoleProcess
 from tests.support.broker import Broker
-from tests.support.chdb_front import ChdbFront
+from tests.support.chdb_front import HttpClickHouse
 
 BOUNCES = int(os.environ.get("LOCKSTEP_BOUNCES", "2"))
 
 
 @pytest.mark.kafka
-def test_a_broker_that_comes_and_goes(mortal_broker: Broker, front: ChdbFront, tmp_path: Path) -> None:
+def test_a_broker_that_comes_and_goes(mortal_broker: Broker, front: HttpClickHouse, tmp_path: Path) -> None:
     prefix = f"bounce-{time.time_ns()}."
     bootstrap = mortal_broker.bootstrap
     env = {

@@ -12,7 +12,7 @@ from connectors.log.kafka import KafkaLog
 from tests.badday.day import bad_day
 from tests.badday.roles import ROLES, RoleProcess
 from tests.support.broker import Broker
-from tests.support.chdb_front import ChdbFront
+from tests.support.chdb_front import HttpClickHouse
 
 KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
 
@@ -24,7 +24,7 @@ def _kill(rng: random.Random, roles: dict[str, RoleProcess]) -> None:
     victim.start()
 
 
-def test_on_the_embedded_log(front: ChdbFront, tmp_path: Path) -> None:
+def test_on_the_embedded_log(front: HttpClickHouse, tmp_path: Path) -> None:
     env = {"LOCKSTEP_DATA_DIR": str(tmp_path / "data")}
     log = EmbeddedLog(tmp_path / "data")
     try:
@@ -34,7 +34,7 @@ def test_on_the_embedded_log(front: ChdbFront, tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-def test_on_kafka(broker: Broker, front: ChdbFront, tmp_path: Path) -> None:
+def test_on_kafka(broker: Broker, front: HttpClickHouse, tmp_path: Path) -> None:
     prefix = f"kill9-{time.time_ns()}."
     bootstrap = broker.bootstrap
     env = {

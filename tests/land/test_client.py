@@ -9,7 +9,7 @@ import pytest
 
 from connectors.clickhouse.client import Database, connect
 from schemas.errors import Refused, Transient
-from tests.support.chdb_front import ChdbFront
+from tests.support.fixtures import http_clickhouse
 
 
 @pytest.fixture(params=["in this process", "over HTTP"])
@@ -19,7 +19,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]
         yield opened
         opened.close()
         return
-    started = ChdbFront.start(tmp_path / "c")
+    started = http_clickhouse(tmp_path / "c")
     try:
         opened = connect(started.url)
         yield opened

@@ -16,14 +16,14 @@ from connectors.log.memory import MemoryLog
 from schemas.errors import Transient
 from streams.metrics import Metrics
 from tests.land.ledger import START_MS, entries, land_all, lander, pendings, seqs, write
-from tests.support.chdb_front import ChdbFront
+from tests.support.chdb_front import HttpClickHouse
 
 NAMES = list(TABLES["ledger"].values())
 KILLS = int(os.environ.get("LOCKSTEP_INSERT_KILLS", "20"))
 BATCH = 3_000
 
 
-def test_away_for_longer_than_a_batch(log: MemoryLog, front: ChdbFront) -> None:
+def test_away_for_longer_than_a_batch(log: MemoryLog, front: HttpClickHouse) -> None:
     db = connect(front.url)
     worker = lander(log, lambda: db, max_rows=20)
     write(log, entries(28))
@@ -42,7 +42,7 @@ def test_away_for_longer_than_a_batch(log: MemoryLog, front: ChdbFront) -> None:
     db.close()
 
 
-def test_away_at_the_start(log: MemoryLog, front: ChdbFront) -> None:
+def test_away_at_the_start(log: MemoryLog, front: HttpClickHouse) -> None:
     front.kill()
     write(log, pendings(5))
     opened: list[Database] = []
@@ -62,7 +62,7 @@ def test_away_at_the_start(log: MemoryLog, front: ChdbFront) -> None:
 
 
 @pytest.mark.parametrize("kills", [pytest.param(KILLS, id="kills")])
-def test_killed_in_mid_insert(log: MemoryLog, front: ChdbFront, kills: int) -> None:
+def test_killed_in_mid_insert(log: MemoryLog, front: HttpClickHouse, kills: int) -> None:
     seed = int(os.environ.get("LOCKSTEP_SEED", str(time.time_ns() % 1_000_000)))
     print(f"reproduce with LOCKSTEP_SEED={seed} LOCKSTEP_INSERT_KILLS={kills}")
     rng = random.Random(seed)

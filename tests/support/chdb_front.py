@@ -16,6 +16,8 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -131,12 +133,66 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, *args: object) -> None: ...  # a client that went away
 
 
-class ChdbFront:
+class HttpClickHouse(ABC):
+    """ClickHouse over HTTP on a port of this machine, which tests may kill and start again; what it stored stays."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/lockstep"
+
+    @abstractmethod
+    def up(self) -> None:
+        """Start it, and wait until it answers."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """kill -9."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it for good."""
+
+    def column(self, sql: str) -> list[str]:
+        """First column of an answer, as text."""
+        answer = self._request("POST", "/?database=lockstep&default_format=TabSeparated", sql.encode())
+        return [line.split("\t")[0] for line in answer.decode().splitlines()]
+
+    def _until_it_answers(self, alive: Callable[[], bool], patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            if not alive():
+                raise RuntimeError(f"{type(self).__name__} ended before it answered")
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if self._request("GET", "/ping", b"") == b"Ok.\n":
+                    return
+            time.sleep(0.02)
+        raise RuntimeError(f"{type(self).__name__} does not answer")
+
+    def _request(self, method: str, path: str, body: bytes) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, self._headers())
+            answer = connection.getresponse()
+            data = answer.read()
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise RuntimeError(data.decode())
+        return data
+
+    def _headers(self) -> dict[str, str]:
+        return {}
+
+
+class ChdbFront(HttpClickHouse):
     """The front as a process of its own."""
 
     def __init__(self, folder: Path, port: int) -> None:
+        super().__init__(port)
         self.folder = folder
-        self.port = port
         self._process: subprocess.Popen[bytes] | None = None
 
     @classmethod
@@ -148,49 +204,18 @@ class ChdbFront:
         front.up()
         return front
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/lockstep"
-
     def up(self) -> None:
-        """Start it, and wait until it answers."""
         command = [sys.executable, __file__, "--data", str(self.folder), "--port", str(self.port)]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"the front ended with {self._process.returncode}")
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if self._request("GET", "/ping", b"") == b"Ok.\n":
-                    return
-            time.sleep(0.02)
-        raise RuntimeError("the front does not answer")
+        process = self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self._until_it_answers(lambda: process.poll() is None, 30)
 
     def kill(self) -> None:
-        """kill -9."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(10)
             self._process = None
 
     stop = kill
-
-    def column(self, sql: str) -> list[str]:
-        """First column of an answer, as text."""
-        answer = self._request("POST", "/?database=lockstep&default_format=TabSeparated", sql.encode())
-        return [line.split("\t")[0] for line in answer.decode().splitlines()]
-
-    def _request(self, method: str, path: str, body: bytes) -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        try:
-            connection.request(method, path, body)
-            answer = connection.getresponse()
-            data = answer.read()
-        finally:
-            connection.close()
-        if answer.status != 200:
-            raise RuntimeError(data.decode())
-        return data
 
 
 def main() -> None:

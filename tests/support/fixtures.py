@@ -13,7 +13,8 @@ import analytics
 from connectors.clickhouse.client import connect
 from connectors.clickhouse.migrate import migrate
 from tests.support.broker import Broker, NoBroker
-from tests.support.chdb_front import ChdbFront
+from tests.support.chdb_front import ChdbFront, HttpClickHouse
+from tests.support.clickhouse_container import ClickHouseContainer, wanted
 
 # Every folder that imports the fixture has its own instance of it; the broker behind them is one.
 _running: list[Broker] = []
@@ -51,10 +52,15 @@ def mortal_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     made.stop()
 
 
+def http_clickhouse(folder: Path) -> HttpClickHouse:
+    """An empty ClickHouse over HTTP: a server in a container where there is one, else chDB behind its front."""
+    return ClickHouseContainer.start() if wanted() else ChdbFront.start(folder)
+
+
 @pytest.fixture
-def front(tmp_path: Path) -> Iterator[ChdbFront]:
-    """A migrated ClickHouse behind HTTP, in a process of its own that tests may kill."""
-    started = ChdbFront.start(tmp_path / "front")
+def front(tmp_path: Path) -> Iterator[HttpClickHouse]:
+    """A migrated ClickHouse over HTTP that tests may kill."""
+    started = http_clickhouse(tmp_path / "front")
     try:
         opened = connect(started.url)
         migrate(opened, analytics.migrations())
