@@ -7,7 +7,6 @@ ready the workers say themselves.
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import version
 from typing import Final
 
 import uvicorn
@@ -20,12 +19,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from infra.about import VERSION
 from infra.metrics import DECLARED
 from schemas.errors import Refused
 from schemas.health import Health
 from streams.metrics import Labels, Metrics
 
-VERSION: Final = version("lockstep")
 STARTED_S: Final = 10.0
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 Healths = Callable[[], Mapping[str, Health]]

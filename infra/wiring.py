@@ -4,7 +4,6 @@ command line; it decides nothing.
 
 import os
 from collections.abc import Callable, Iterable
-from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Literal
@@ -16,6 +15,7 @@ from connectors.clickhouse.migrate import migrate
 from connectors.log.embedded import FILE_NAME, EmbeddedLog
 from connectors.log.kafka import KafkaLog
 from connectors.snapshots import FolderSnapshots
+from infra.about import VERSION
 from infra.settings import Settings, hidden
 from infra.sim import SimWorker
 from schemas.codec import use
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 Role = Literal["observe", "decide", "land", "simulate"]
 ROLES: Final[tuple[Role, ...]] = ("observe", "decide", "land", "simulate")
-VERSION: Final = version("lockstep")
 
 
 def data_folder(settings: Settings) -> Path:

@@ -13,7 +13,8 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 # Which module has which commands: only the one that is asked for is imported, so that commands are quick.
 MODULES: Final = {
-    "operate": ("up", "run", "provision", "migrate", "rebuild", "settings", "version"),
+    "operate": ("up", "run", "provision", "migrate", "rebuild"),
+    "about": ("settings", "version"),
     "query": ("nodes", "links", "jobs", "why", "topics", "sql", "queries", "report"),
     "jobs": ("submit", "cancel"),
     "deadletter": ("dead-letter",),

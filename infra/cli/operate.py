@@ -16,12 +16,13 @@ from connectors.clickhouse.client import connect
 from connectors.clickhouse.migrate import migrate as apply_migrations
 from connectors.clickhouse.migrate import plan as plan_migrations
 from infra import api, probes
+from infra.about import VERSION
 from infra.cli._common import FAILED, Data, Json, as_json, command, fail, log_to_stderr, say, settings_of, table
 from infra.rebuild import rebuild as from_the_log
 from infra.registering import Registered, register_schemas
 from infra.roles import Roles, exit_code, on_signals
 from infra.settings import Settings, hidden
-from infra.wiring import ROLES, VERSION, Role, SharedDatabase, data_folder, open_log, use_registry
+from infra.wiring import ROLES, Role, SharedDatabase, data_folder, open_log, use_registry
 from schemas.errors import LockstepError, Refused
 from schemas.topics import TOPICS
 
@@ -38,7 +39,6 @@ def register(app: typer.Typer) -> None:
     """Add these commands."""
     for name, work in (
         ("up", up), ("run", run), ("provision", provision), ("migrate", migrate), ("rebuild", rebuild),
-        ("settings", settings), ("version", version),
     ):  # fmt: skip
         app.command(name)(command(work))
 
@@ -193,23 +193,3 @@ def rebuild(data: Data = None, dry_run: DryRun = False, json: Json = False) -> N
     will = "would land" if dry_run else "land when `lockstep up` or `lockstep run land` runs next"
     for topic, n in found.items():
         say(f"{topic}: {n:,} messages {will}.")
-
-
-def settings(data: Data = None, json: Json = False) -> None:
-    """Show every setting, its value and where it comes from. Secrets are hidden."""
-    loaded = settings_of(data)
-    if json:
-        as_json([asdict(e) for e in loaded.effective()])
-        return
-    rows = [(e.name, e.value, e.origin, e.variable, e.description) for e in loaded.effective()]
-    table(("setting", "value", "from", "variable", "what it is"), rows)
-    if loaded.file is not None:
-        say(f"Settings file: {loaded.file}")
-
-
-def version(json: Json = False) -> None:
-    """Show the version."""
-    if json:
-        as_json({"lockstep": VERSION})
-    else:
-        say(VERSION)
