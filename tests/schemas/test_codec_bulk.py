@@ -182,6 +182,17 @@ def test_one_other_header_in_a_block_that_threads_share_is_noticed() -> None:
         assert [i for i, row in done.rows if isinstance(row, LinkRemoved)] == [place]
 
 
+def test_tombstones_anywhere_in_a_block_that_threads_share() -> None:
+    node = encode(NodeRemoved("n", 1, "d", "r"))
+    n = 2 * _SHARE
+    for place in (0, 1, _SHARE - 1, _SHARE, n - 1):
+        values: list[bytes | None] = [node] * n
+        values[place] = None
+        done = decode_rows(block(values))
+        assert [(i, p.code) for i, p in done.poison] == [(place, "tombstone")]
+        assert len(done.rows) == n - 1
+
+
 def test_shares_of_one_header_each_are_not_read_as_one() -> None:
     node, link = encode(NodeRemoved("n", 1, "d", "r")), encode(LinkRemoved("n", 1, "d", "r"))
     writer = PACKAGED.writer(PACKAGED.newest(NodeRemoved))
