@@ -58,7 +58,7 @@ class Member(Protocol):
 
         Raises `Fenced` when a newer member has the same `owner`, or (without `owner`) when this member no longer
         owns the partitions; `TransactionAborted` when nothing happened and the caller must rewind (`seek`).
-        Without `owner`, `records` must be empty. Safe to retry after `Transient`."""
+        Without `owner`, `records` must be empty. Records without positions are fenced by `owner` alone, not by the group. Safe to retry after `Transient`."""
         ...
 
     def assignment(self) -> frozenset[TopicPartition]: ...

@@ -80,6 +80,8 @@ class ProcessorWorker:
         self._paused = False
         self._lag_at = 0.0
         self._known: dict[TopicPartition, Committed] = {}
+        # Where partitions without a committed position were begun.
+        self._begun: dict[TopicPartition, Committed] = {}
         self._renew_at = 0.0
 
     def assigned(self, committed: Mapping[TopicPartition, Committed | None]) -> Mapping[TopicPartition, int]:
@@ -87,7 +89,11 @@ class ProcessorWorker:
         start = self.processor.assigned(self._log, committed)
         self._broken = False
         self._moved = self._held is not None
-        self._known.update({tp: at for tp, at in committed.items() if at is not None})
+        for tp, at in committed.items():
+            if at is not None:
+                self._known[tp] = at
+            else:
+                self._begun[tp] = Committed(start.get(tp, 0))
         self._assigned = True
         return start
 
@@ -96,6 +102,7 @@ class ProcessorWorker:
         self._moved = self._held is not None
         for tp in partitions:
             self._known.pop(tp, None)
+            self._begun.pop(tp, None)
         self.processor.revoked(partitions)
 
     def _join(self) -> Member:
@@ -145,6 +152,10 @@ class ProcessorWorker:
         """Raises `Transient` with the batch held, and anything else with the state to be thrown away."""
         due = time.monotonic() >= self._renew_at
         positions = {**self._renewal(), **{b.tp: Committed(b.next_offset) for b in batch.blocks}}
+        if batch.records and not positions and not self.processor.assign_all:
+            # What a clock made, not a message. Positions are what the group's coordinator fences by: records without any would be
+            # taken from a member that was thrown out, and contradict the one that has its partitions now.
+            positions = {**self._begun, **self._known}
         self._broken = True
         try:
             took_s = commit_patiently(member, positions, batch.records, lambda: self._stay(member))
@@ -193,6 +204,7 @@ class ProcessorWorker:
         self._assigned = self._started = self._broken = self._moved = self._paused = False
         self._held = None
         self._known.clear()
+        self._begun.clear()
         self._renew_at = 0.0
         if member is not None:
             try:

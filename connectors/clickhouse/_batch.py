@@ -20,6 +20,7 @@ T = TypeVar("T")
 HEADER_BYTES: Final = 5
 POSITION_FIELDS: Final = (("_topic", "string"), ("_partition", "int"), ("_offset", "long"), ("_schema_id", "int"))
 _PLAN: Final = "v1"
+_KNOWN: Final = "known="
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +30,31 @@ class Plan:
     last: int
     epoch: str
 
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is kept with a committed position: the plan for the range that begins there, and up to which offset rows may be there
+    that were landed before the group lost its position. Both outlive whoever made them."""
+
+    plan: Plan | None = None
+    known: int = -1
+
     def metadata(self) -> str:
-        return f"{_PLAN} {self.last} {self.epoch}"
+        plan = [str(self.plan.last), self.plan.epoch] if self.plan is not None else []
+        known = [f"{_KNOWN}{self.known}"] if self.known >= 0 else []
+        return " ".join([_PLAN, *plan, *known]) if plan or known else ""
 
 
-def read_plan(metadata: str) -> Plan | None:
-    """The plan in a committed position's metadata; None when it holds none. Raises `ValueError` for one of another version."""
+def read_note(metadata: str) -> Note:
+    """The other way round. Raises `ValueError` for a note of another version."""
     if not metadata:
-        return None
+        return Note()
     version, *rest = metadata.split(" ")
-    if version != _PLAN or len(rest) != 2 or not rest[0].isdigit():
+    known = rest.pop().removeprefix(_KNOWN) if rest and rest[-1].startswith(_KNOWN) else "-1"
+    good = version == _PLAN and (not rest or (len(rest) == 2 and rest[0].isdigit()))
+    if not good or not known.removeprefix("-").isdigit():
         raise ValueError(f"the landing plan {metadata[:80]!r} is of another version")
-    return Plan(int(rest[0]), rest[1])
+    return Note(Plan(int(rest[0]), rest[1]) if rest else None, int(known))
 
 
 @dataclass(slots=True)

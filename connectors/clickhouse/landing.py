@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from connectors.clickhouse._batch import Batch, Plan, cut, read_plan, sort_out
+from connectors.clickhouse._batch import Batch, Note, Plan, cut, read_note, sort_out
 from connectors.clickhouse._inserting import Inserting
 from connectors.clickhouse.client import PINNED, Database
 from schemas.codec import IN_USE, SchemaIds, snake
@@ -89,7 +89,9 @@ class Lander:
         self._held: dict[TopicPartition, list[Block]] = {}
         self._held_rows = self._held_bytes = 0
         self._held_since = -1
-        self._left: dict[TopicPartition, Plan] = {}
+        # Plans of somebody who did not confirm them, each with the offset it begins at.
+        self._left: dict[TopicPartition, tuple[int, Plan]] = {}
+        # Rows up to here may be there under tokens that nobody knows.
         self._known: dict[TopicPartition, int] = {}
         self._planned: list[Batch] = []
 
@@ -102,11 +104,14 @@ class Lander:
                 self._known[tp] = self._inserter().newest(tp, list(TABLES[tp.topic].values()))
                 continue
             try:
-                plan = read_plan(position.metadata)
+                note = read_note(position.metadata)
             except ValueError as e:
                 raise Fatal(
                     f"{tp.topic}/{tp.partition}: {e}; run the version that wrote it until it has landed everything"
                 ) from e
+            if note.known >= position.offset:
+                self._known[tp] = note.known
+            plan = note.plan
             if plan is None:
                 continue
             span = self._log.span(tp.topic)[tp.partition]
@@ -116,7 +121,7 @@ class Lander:
                     "replaced or cut short; give the new log a new group of topics (LOCKSTEP_TOPIC_PREFIX) and a new database"
                 )
             if span.begin <= plan.last:
-                self._left[tp] = plan
+                self._left[tp] = position.offset, plan
         self._assigned = True
         return {}
 
@@ -205,19 +210,22 @@ class Lander:
         for tp, blocks in held.items():
             left = self._left.get(tp)
             if left is not None:
-                if blocks[-1].offsets[-1] < left.last:
+                first, plan = left
+                if blocks[-1].offsets[-1] < plan.last:
                     self._held[tp] = blocks  # not yet the whole range that was planned
                     continue
-                whole, after = _split(blocks, left.last)
+                whole, after = _split(blocks, plan.last)
                 if after:
                     self._held[tp] = after
-                batch = self._batch(tp, whole, left)
+                # From where it was planned, not from what retention left of it: the same tokens.
+                batch = self._batch(tp, whole, plan, first)
                 batch.uncertain = True
                 del self._left[tp]
             else:
-                batch = self._batch(tp, blocks, Plan(blocks[-1].offsets[-1], uuid.uuid4().hex[:12]))
-                batch.present = batch.first <= self._known.get(tp, -1)
-                fresh[tp] = Committed(batch.first, batch.plan.metadata())
+                plan = Plan(blocks[-1].offsets[-1], uuid.uuid4().hex[:12])
+                batch = self._batch(tp, blocks, plan, blocks[0].offsets[0])
+                fresh[tp] = Committed(batch.first, self._note(tp, batch.first, plan))
+            batch.present = batch.first <= self._known.get(tp, -1)
             batches.append(batch)
         self._measure()
         if not self._held:
@@ -226,9 +234,13 @@ class Lander:
             self._commit(member, fresh, [])
         self._planned = batches
 
-    def _batch(self, tp: TopicPartition, blocks: list[Block], plan: Plan) -> Batch:
+    def _note(self, tp: TopicPartition, offset: int, plan: Plan | None = None) -> str:
+        known = self._known.get(tp, -1)
+        return Note(plan, known if known >= offset else -1).metadata()
+
+    def _batch(self, tp: TopicPartition, blocks: list[Block], plan: Plan, first: int) -> Batch:
         parts, poison = sort_out(blocks, TABLES, self._ids)
-        return Batch(tp, blocks[0].offsets[0], plan, blocks[-1].next_offset, blocks[0].oldest_ms, parts, poison, blocks)
+        return Batch(tp, first, plan, blocks[-1].next_offset, blocks[0].oldest_ms, parts, poison, blocks)
 
     def _confirm(self, member: Member, now: int) -> None:
         batches, letters = self._planned, list[Record]()
@@ -236,7 +248,9 @@ class Lander:
             for block, i, poison in batch.poison:
                 letters.append(dead_letter(block, i, poison, self.name, now))
                 self._counters.add("lockstep_dead_letters_total", 1, self.name, poison.code)
-        self._commit(member, {b.tp: Committed(b.next_offset) for b in batches}, letters)
+        self._commit(
+            member, {b.tp: Committed(b.next_offset, self._note(b.tp, b.next_offset)) for b in batches}, letters
+        )
         self._planned = []
         for batch in batches:
             for part in batch.parts:

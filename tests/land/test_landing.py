@@ -1,6 +1,7 @@
 """Landing: each message once, with its values and its position; and what must stop it. On the engine in this process."""
 
 import json
+import time
 from collections import Counter
 from datetime import UTC, datetime
 from typing import cast
@@ -9,6 +10,7 @@ import pytest
 
 from connectors.clickhouse.client import Database
 from connectors.clickhouse.landing import TABLES, Lander, ready
+from connectors.log._upkeep import expire
 from connectors.log.memory import MemoryLog
 from schemas.codec import PACKAGED, decode, encode, snake
 from schemas.errors import Fatal, Fenced, Transient, Where
@@ -19,6 +21,7 @@ from tests.land.ledger import START_MS, entries, land_all, lander, pendings, seq
 
 LEDGER = TopicPartition("ledger", 0)
 NAMES = list(TABLES["ledger"].values())
+LETTER = DeadLetter("jobs", 1, 2, START_MS, "decide", "c", "r", None, b"k", b"x", 0)
 
 
 def _as_row(record: type[Row], values: tuple[object, ...]) -> Row:
@@ -212,6 +215,61 @@ def test_a_lost_position_lands_only_what_is_missing(log: MemoryLog, db: Database
     write(other, entries(80))  # the same log, whose group remembers nothing
     land_all(lander(other, lambda: db, max_rows=25))
     assert seqs(db, NAMES) == list(range(1, 81))
+
+
+class _Killed(BaseException):
+    """Not an error: nothing catches it, as nothing catches kill -9."""
+
+
+def _die(*_: object) -> None:
+    raise _Killed
+
+
+def test_whoever_dies_while_a_lost_position_is_landed_anew_doubles_nothing(
+    log: MemoryLog, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between plan and confirmation of the first batch, and again after the second was confirmed."""
+    write(log, entries(60))
+    land_all(lander(log, lambda: db))
+    from schemas.topics import TOPICS
+
+    other = MemoryLog()
+    other.provision(TOPICS, dry_run=False)
+    write(other, entries(80))
+    worker = lander(other, lambda: db, max_rows=25)
+    with monkeypatch.context() as m:
+        m.setattr(Lander, "_confirm", _die)
+        with pytest.raises(_Killed):
+            land_all(worker)
+    again = lander(other.open_again(), lambda: db, max_rows=25)
+    while (committed := other.committed("land", [LEDGER])[LEDGER]) is None or committed.offset < 25:
+        again.step(START_MS, 0)
+    assert committed.offset < 60
+    land_all(lander(other.open_again(), lambda: db, max_rows=25))
+    assert seqs(db, NAMES) == list(range(1, 81))
+    done = other.committed("land", [LEDGER])[LEDGER]
+    assert done is not None
+    assert done.metadata == ""
+
+
+def test_retention_under_a_plan_doubles_nothing(log: MemoryLog, db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = TopicPartition("dead-letter", 0)
+    for _ in range(2):
+        split_ms = time.time_ns() // 1_000_000
+        write(log, [], *[Record("dead-letter", b"jobs", encode(LETTER), 0) for _ in range(5)])
+        time.sleep(0.02)
+    worker = lander(log, lambda: db)
+    with monkeypatch.context() as m:
+        m.setattr(Lander, "_confirm", _die)
+        with pytest.raises(_Killed):
+            land_all(worker)
+    expire(log._store, "dead-letter", 0, split_ms)
+    assert log.span("dead-letter")[0].begin == 5
+    land_all(lander(log.open_again(), lambda: db))
+    assert db.query("SELECT count(), uniqExact(_offset) FROM dead_letter").rows == [(10, 10)]
+    after = log.committed("land", [letters])[letters]
+    assert after is not None
+    assert after.offset == 10
 
 
 def test_another_log_is_not_mixed_in(log: MemoryLog, db: Database) -> None:
