@@ -173,6 +173,7 @@ class NodeChanged(NamedTuple):
     cards_healthy: int
     reason: str
     counter: int
+    described_at: int = -1
 
 
 class LinkChanged(NamedTuple):
@@ -191,6 +192,7 @@ class LinkChanged(NamedTuple):
     latency_ms: float
     reason: str
     counter: int
+    described_at: int = -1
 
 
 class Command(NamedTuple):

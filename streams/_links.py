@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.records import LinkChanged, LinkTelemetry
+from streams._observed import set_right
 
 ALPHA: Final = 0.2
 CLIP: Final = 6.0
@@ -55,12 +56,14 @@ class Link:
     counter: int = -1
     sampled_ms: int = -1
     heard_ms: int = 0
+    described_ms: int = -1
     used: Smooth | None = None
     latency: Smooth | None = None
 
     def add(self, sample: LinkTelemetry, now: int) -> bool:
         """Take a sample; False when it is doubled or old. A lower counter with a later time is a probe that started anew."""
-        if sample.counter <= self.counter and sample.at <= self.sampled_ms:
+        late = sample.counter <= self.counter and sample.at <= self.sampled_ms
+        if late and not set_right(sample.at, self.sampled_ms, now):
             return False
         self.counter, self.sampled_ms = sample.counter, sample.at
         self.heard_ms = now

@@ -3,7 +3,7 @@
 Rows are added as nodes register and never move; a removed node's row stays, unregistered. Used by `streams.observe` only.
 """
 
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,17 @@ from schemas.records import NodeChanged, NodeRegistered
 
 UNKNOWN: Final = -1
 _SLACK: Final = 64
+
+
+# How far a source's clock may be ahead of ours without being wrong.
+SKEW_MS: Final = 60_000
+Time = TypeVar("Time", int, npt.NDArray[np.int64])
+
+
+def set_right(at: Time, known: Time, now: int) -> "bool | npt.NDArray[np.bool_]":
+    """Whether a source's clock was ahead and no longer is: what it says now is older than what it said, and newer all the same.
+    Without it a clock that once was ahead by hours would make its source unheard for as long."""
+    return (known > now + SKEW_MS) & (at <= now + SKEW_MS)
 
 
 class NodeTable:
@@ -29,6 +40,8 @@ class NodeTable:
         self.told_healthy: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
         # The node's own time of its newest sample.
         self.sampled_ms: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
+        # The time of its newest registration or removal.
+        self.described_ms: npt.NDArray[np.int64] = np.full(_SLACK, UNKNOWN, np.int64)
         self.heard_ms: npt.NDArray[np.int64] = np.zeros(_SLACK, np.int64)
         self.silent: npt.NDArray[np.bool_] = np.zeros(_SLACK, np.bool_)
         self.registered: npt.NDArray[np.bool_] = np.zeros(_SLACK, np.bool_)
@@ -51,6 +64,7 @@ class NodeTable:
                 self.cards = np.concatenate([self.cards, unknown])
                 self.told_healthy = np.concatenate([self.told_healthy, unknown])
                 self.sampled_ms = np.concatenate([self.sampled_ms, unknown])
+                self.described_ms = np.concatenate([self.described_ms, unknown])
                 self.heard_ms = np.concatenate([self.heard_ms, np.zeros(more, np.int64)])
                 self.silent = np.concatenate([self.silent, np.zeros(more, np.bool_)])
                 self.registered = np.concatenate([self.registered, np.zeros(more, np.bool_)])
@@ -69,12 +83,14 @@ class NodeTable:
             self.healthy[i] = change.cards_healthy
         self.counter[i] = max(self.counter[i], change.counter)
         self.sampled_ms[i] = max(self.sampled_ms[i], change.at)
+        self.described_ms[i] = max(self.described_ms[i], change.described_at)
 
     def fresh(
-        self, rows: npt.NDArray[np.int64], counter: npt.NDArray[np.int64], at: npt.NDArray[np.int64]
+        self, rows: npt.NDArray[np.int64], counter: npt.NDArray[np.int64], at: npt.NDArray[np.int64], now: int
     ) -> npt.NDArray[np.bool_]:
         """Which samples are neither doubled nor overtaken. A lower counter with a later time is an agent that started anew."""
-        return (counter > self.counter[rows]) | (at > self.sampled_ms[rows])
+        known = self.sampled_ms[rows]
+        return (counter > self.counter[rows]) | (at > known) | set_right(at, known, now)
 
     def hear(self, now: int) -> None:
         """Count silence of every node from `now`: nobody was listening, or the clock was set back."""
@@ -99,5 +115,5 @@ def described(row: NodeRegistered, healthy: int, counter: int, reason: str) -> N
     cards = row.cards if healthy == UNKNOWN else min(row.cards, healthy)
     return NodeChanged(
         row.node, row.at, row.domain, *row[3:18], state=STATE_OF[row.admin_state], cards_healthy=cards, reason=reason,
-        counter=counter,
+        counter=counter, described_at=row.at,
     )  # fmt: skip

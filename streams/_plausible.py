@@ -58,14 +58,32 @@ def _all_possible(frame: pl.DataFrame, now: int) -> bool:
 
 
 def newest(frame: pl.DataFrame) -> pl.DataFrame:
-    """One row for each node: its newest sample, the time of its latest, and the most healthy cards any of them names."""
-    return frame.group_by("node").agg(
+    """One row for each node: its newest sample (the latest time, of equal ones the greatest counter) and the most healthy cards any of
+    its samples names."""
+    most = pl.col("counter").arg_max()
+    found = frame.group_by("node").agg(
         pl.col("counter").max(),
-        pl.col("cards_healthy").get(pl.col("counter").arg_max()),
+        pl.col("cards_healthy").get(most),
         pl.col("cards_healthy").max().alias("most_healthy"),
-        pl.col("at").max(),
+        pl.col("at").get(most),
+        pl.col("at").max().alias("latest"),
         pl.len(),
     )
+    # Where the greatest counter is not the latest, an agent started anew or its clock was set: seldom, and dearer to answer.
+    odd = found.filter(pl.col("at") != pl.col("latest"))
+    if len(odd):
+        last = (
+            frame.join(odd.select("node", "most_healthy", "len"), on="node")
+            .sort("at", "counter")
+            .group_by("node")
+            .agg(
+                pl.col("counter", "cards_healthy", "most_healthy", "at").last(),
+                pl.col("at").last().alias("latest"),
+                pl.col("len").last(),
+            )
+        )
+        found = pl.concat([found.filter(pl.col("at") == pl.col("latest")), last.select(found.columns)])
+    return found
 
 
 def more_than_registered(

@@ -37,6 +37,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("lockstep_cards_milli", "gauge", ("state",), "Cards of nodes that are up, milli-cards: total, free."),
     Metric("lockstep_dead_letters_total", "counter", ("role", "code"), "Messages that could not be used."),
     Metric("lockstep_unregistered_samples_total", "counter", ("role",), "Telemetry samples of nodes or links nobody registered."),
+    Metric(
+        "lockstep_stale_descriptions_total", "counter", ("role",),
+        "Registrations and removals that were doubled or older than one seen, and not taken.",
+    ),
     Metric("lockstep_stale_samples_total", "counter", ("role",), "Telemetry samples that were doubled or older than one seen."),
     Metric("lockstep_restarts_total", "counter", ("role", "cause"), "Times a role threw its state away and restored it."),
     Metric("lockstep_snapshot_seq", "gauge", (), "Ledger seq of the newest snapshot."),

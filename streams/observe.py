@@ -28,7 +28,7 @@ from schemas.records import (
     Row,
 )
 from streams._links import Link, Smooth
-from streams._observed import STATE_OF, UNKNOWN, NodeTable, described
+from streams._observed import STATE_OF, UNKNOWN, NodeTable, described, set_right
 from streams._plausible import DAY_MS, check_node, more_than_registered, newest, possible
 from streams.metrics import Metrics
 from streams.replay import read_up_to
@@ -149,6 +149,7 @@ class Observe:
     def _tell_link(self, number: int, link: Link, change: LinkChanged, out: list[Record]) -> None:
         link.told = change
         link.sampled_ms = max(link.sampled_ms, change.at)
+        link.described_ms = max(link.described_ms, change.described_at)
         out.append(Record("changes", b"link/" + change.link.encode(), encode(change), number))
 
     # --- telemetry of nodes, by columns -----------------------------------------------------------------------------
@@ -183,7 +184,7 @@ class Observe:
         counter = latest["counter"].to_numpy()
         healthy = latest["cards_healthy"].to_numpy().astype(np.int64)
         at = latest["at"].to_numpy()
-        fresh = table.fresh(rows, counter, at)
+        fresh = table.fresh(rows, counter, at, now)
         if not fresh.all():
             self._metrics.add("lockstep_stale_samples_total", float((~fresh).sum()), self.name)
         known = table.registered[rows]
@@ -226,15 +227,25 @@ class Observe:
         elif block.topic == "resources" and isinstance(row, NodeRemoved):
             place = partition.nodes.index.get(row.node)
             told = None if place is None else partition.nodes.described[place]
-            if told is not None and told.state != "removed":
-                gone = told._replace(at=row.at, state="removed", reason=row.reason or "removed by its owner")
+            if place is None or told is None or self._overtaken(row.at, int(partition.nodes.described_ms[place]), now):
+                return
+            if told.state != "removed":
+                gone = told._replace(
+                    at=row.at, state="removed", reason=row.reason or "removed by its owner",
+                    described_at=row.at,
+                )  # fmt: skip
                 self._tell_node(block.partition, gone, now, out)
         elif block.topic == "links" and isinstance(row, LinkRegistered):
             self._link_registered(block.partition, partition, row, now, out)
         elif block.topic == "links" and isinstance(row, LinkRemoved):
             link = partition.links.get(row.link)
-            if link is not None and link.told is not None and link.told.state != "removed":
-                removed = link.told._replace(at=row.at, state="removed", reason=row.reason or "removed by its owner")
+            if link is None or link.told is None or self._overtaken(row.at, link.described_ms, now):
+                return
+            if link.told.state != "removed":
+                removed = link.told._replace(
+                    at=row.at, state="removed", reason=row.reason or "removed by its owner",
+                    described_at=row.at,
+                )  # fmt: skip
                 self._tell_link(block.partition, link, removed, out)
         elif block.topic == "link-telemetry" and isinstance(row, LinkTelemetry):
             self._link_sample(block.partition, partition, row, now, out)
@@ -244,10 +255,11 @@ class Observe:
     def _registered(self, number: int, table: NodeTable, row: NodeRegistered, now: int, out: list[Record]) -> None:
         check_node(row)
         (i,) = table.rows([row.node])
+        if self._overtaken(row.at, int(table.described_ms[i]), now):
+            return
         told = table.described[i]
-        change = described(
-            row, int(table.healthy[i]), int(table.counter[i]), "registered" if told is None else "registered anew"
-        )
+        reason = "registered" if told is None else "registered anew"
+        change = described(row, int(table.healthy[i]), int(table.counter[i]), reason)
         if told is not None and told.state == "silent" and change.state == "up":
             change = change._replace(reason="registered again after silence")
         # A registration that says what is known already is a heartbeat, not a change.
@@ -255,6 +267,14 @@ class Observe:
             self._tell_node(number, change, now, out)
         else:
             table.heard_ms[i] = now
+            table.described_ms[i] = max(table.described_ms[i], change.described_at)
+
+    def _overtaken(self, at: int, described_ms: int, now: int) -> bool:
+        """Whether a description or removal is older than what is known: doubled, or late."""
+        if at >= described_ms or set_right(at, described_ms, now):
+            return False
+        self._metrics.add("lockstep_stale_descriptions_total", 1, self.name)
+        return True
 
     def _link_registered(
         self, number: int, partition: _Partition, row: LinkRegistered, now: int, out: list[Record]
@@ -270,12 +290,16 @@ class Observe:
                 f"link {row.link}: admin_state {row.admin_state!r} is not one of {', '.join(STATE_OF)}",
             )
         link = partition.links.setdefault(row.link, Link())
+        if self._overtaken(row.at, link.described_ms, now):
+            return
         link.heard_ms = now
+        link.described_ms = row.at
         used = link.used.mean if link.used else 0.0
         latency = link.latency.mean if link.latency else row.base_latency_ms
         change = LinkChanged(
             row.link, row.at, row.domain, *row[3:8], state=STATE_OF[row.admin_state], used_gbps=used, latency_ms=latency,
             reason="registered" if link.told is None else "registered anew", counter=link.counter,
+            described_at=link.described_ms,
         )  # fmt: skip
         if link.told is None or link.told[2:9] != change[2:9]:
             self._tell_link(number, link, change, out)
@@ -332,7 +356,7 @@ def _remember(partition: _Partition, row: Row) -> None:
         partition.nodes.remember(row, 0)
     elif isinstance(row, LinkChanged):
         link = partition.links.setdefault(row.link, Link())
-        link.told, link.counter, link.sampled_ms = row, row.counter, row.at
+        link.told, link.counter, link.sampled_ms, link.described_ms = row, row.counter, row.at, row.described_at
         if row.counter >= 0:
             link.used, link.latency = Smooth(row.used_gbps, samples=1), Smooth(row.latency_ms, samples=1)
 

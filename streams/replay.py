@@ -4,14 +4,13 @@ The newest valid snapshot is taken, a damaged one is passed over for the one bef
 Entries the snapshot already holds are skipped by `seq`, so a position that is a little early does no harm.
 """
 
-import gc
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, cast
 
 from schemas.codec import decode_rows
+from schemas.collector import asleep
 from schemas.errors import Corrupted, Fatal, Refused, Transient, Where
 from schemas.log import Log
 from schemas.messages import Block, TopicPartition
@@ -59,18 +58,6 @@ def read_up_to(
         reader.close()
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A replay makes millions of objects that stay: looking through them for garbage again and again costs a third of its time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
 def catch_up(log: Log, state: State, partition: int, position: int, end: int) -> int:
     """Evolve the ledger from `position` up to `end`; returns the position reached."""
     return _catch_up(log, state, partition, position, end)[0]
@@ -80,7 +67,8 @@ def _catch_up(log: Log, state: State, partition: int, position: int, end: int) -
     """The position reached, and the seq of the last entry read (0: none)."""
     if end - position < READ_RECORDS:
         return _evolve_all(log, state, partition, position, end)
-    with _collector_paused():
+    # A replay makes millions of objects that stay: looking through them for garbage costs a third of its time.
+    with asleep():
         return _evolve_all(log, state, partition, position, end)
 
 

@@ -4,7 +4,6 @@ Used by `_kafka_source`. A message of the client is four Python objects around i
 each other out of the processor's cache and cost half as much again, so they live only until their fields have been taken.
 """
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final, TypeAlias
@@ -12,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from confluent_kafka import Message
 
+from schemas.collector import asleep
 from schemas.messages import Block, Headers
 
 # What is inside a message is bytes: no deserializer is at work here. Quoted, because it is generic for type checkers only.
@@ -66,15 +66,10 @@ class Gathered:
     def gather(self, ask: Callable[[int], list[Raw]], most: int) -> None:
         """All that `ask` has at once, at most so many. Python's collector sleeps meanwhile: none of these is garbage before its
         fields are taken, and then none is left to be looked at."""
-        enabled = gc.isenabled()
-        gc.disable()
-        try:
+        with asleep():
             while most > 0 and (chunk := ask(min(most, CHUNK))):
                 most -= len(chunk)
                 self.add(chunk)
-        finally:
-            if enabled:
-                gc.enable()
 
     def add(self, messages: list[Raw]) -> None:
         if any(map(Message.error, messages)):

@@ -113,8 +113,8 @@ def _node(state: State, row: NodeChanged, source: str, at: int) -> NodeRecorded 
         raise _impossible(f"node {row.node}: its disk is negative")
     if row.cards and not row.card_model:
         raise _impossible(f"node {row.node}: {row.cards} cards without a model")
-    # NodeChanged less node, at, domain and counter is NodeRecorded less its header and node.
-    entry = NodeRecorded(state.domain, state.seq + 1, at, source, row.node, *row[3:-1])
+    # NodeChanged less node, at, domain, counter and described_at is NodeRecorded less its header and node.
+    entry = NodeRecorded(state.domain, state.seq + 1, at, source, row.node, *row[3:-2])
     before = state.descriptions.get(row.node)
     if before is None:
         return entry if row.state != "removed" else None
@@ -129,7 +129,7 @@ def _link(state: State, row: LinkChanged, source: str, at: int) -> LinkRecorded 
     figures = (row.capacity_gbps, row.base_latency_ms, row.cost_usd_per_gb, row.used_gbps, row.latency_ms)
     if not all(math.isfinite(f) and f >= 0 for f in figures):
         raise _impossible(f"link {row.link}: a figure is negative or not a number")
-    entry = LinkRecorded(state.domain, state.seq + 1, at, source, row.link, *row[3:-1])
+    entry = LinkRecorded(state.domain, state.seq + 1, at, source, row.link, *row[3:-2])
     before = state.links.get(row.link)
     if before is None:
         return entry if row.state != "removed" else None

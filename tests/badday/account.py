@@ -4,15 +4,26 @@ Nothing here knows how the pieces work; it reads all inputs, the whole ledger an
 doubled. Used by every bad-day test.
 """
 
+import itertools
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from schemas.codec import decode_rows
 from schemas.log import Log
 from schemas.messages import TopicPartition
-from schemas.records import JobAccepted, JobCancelled, JobRefused, JobSubmitted, LedgerEntry, Row
+from schemas.records import (
+    JobAccepted,
+    JobCancelled,
+    JobRefused,
+    JobSubmitted,
+    LedgerEntry,
+    NodeChanged,
+    NodeRecorded,
+    NodeTelemetry,
+    Row,
+)
 
 # Longer than a broker takes to come back on a busy machine; a reader that stands still for so long is a finding, not a wait.
 STILL_S = 90.0
@@ -49,7 +60,11 @@ class Account:
     entries: Counter[str] = field(default_factory=Counter)
     sources: Counter[str] = field(default_factory=Counter)
     landed: Counter[int] = field(default_factory=Counter)
-    rows: int = 0
+    # Of each node: healthy cards by its newest sample; state and healthy cards as observe told them, as the ledger has them.
+    sampled: dict[str, tuple[int, int]] = field(default_factory=dict)
+    told: defaultdict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
+    recorded: defaultdict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
+    changes: Counter[tuple[str, int, str, int]] = field(default_factory=Counter)
 
     def wrong(self) -> list[str]:
         found = []
@@ -76,12 +91,37 @@ class Account:
         extra = [s for s, n in self.landed.items() if n > 1]
         if extra:
             found.append(f"{len(extra)} ledger entries are in ClickHouse more than once: seq {extra[:5]}")
+        return found + self._wrong_of_nodes()
+
+    def _wrong_of_nodes(self) -> list[str]:
+        found = []
+        twice = [c for c, n in self.changes.items() if n > 1]
+        if twice:
+            found.append(f"changes that observe told twice: {twice[:5]}")
+        for node, (_, healthy) in self.sampled.items():
+            told, recorded = self.told[node], self.recorded[node]
+            if not told or told[-1][1] != healthy:
+                found.append(f"{node} has {healthy} healthy cards, and observe told {told[-3:]}")
+            again = [b for a, b in itertools.pairwise(recorded) if a == b]
+            if again:
+                found.append(f"{node} is in the ledger anew though nothing changed: {again[:3]}")
+            # `changes` may have been compacted meanwhile: what is left of it must be in the ledger, in order, up to the last.
+            left = iter(recorded)
+            if not all(fact in left for fact in told) or recorded[-1:] != told[-1:]:
+                found.append(f"{node}: observe told {told[-5:]}, the ledger has {recorded[-5:]}")
         return found
 
 
 def take(log: Log, landed_seqs: Callable[[], list[int]]) -> Account:
     """Count it all. `landed_seqs` gives the `seq` of every row of every ledger table in ClickHouse."""
     account = Account()
+    for _, _, row in read_all(log, "resource-telemetry"):
+        assert isinstance(row, NodeTelemetry)
+        account.sampled[row.node] = max(account.sampled.get(row.node, (-1, 0)), (row.counter, row.cards_healthy))
+    for _, _, row in read_all(log, "changes"):
+        assert isinstance(row, NodeChanged)
+        account.told[row.node].append((row.state, row.cards_healthy))
+        account.changes[row.node, row.counter, row.state, row.cards_healthy] += 1
     for _, _, row in read_all(log, "jobs"):
         if isinstance(row, JobSubmitted):
             account.submitted.add(row.job)
@@ -89,6 +129,8 @@ def take(log: Log, landed_seqs: Callable[[], list[int]]) -> Account:
             assert isinstance(row, JobCancelled)
     for _, _, entry in read_all(log, "ledger"):
         assert isinstance(entry, LedgerEntry)
+        if isinstance(entry, NodeRecorded):
+            account.recorded[entry.node].append((entry.state, entry.cards_healthy))
         account.seqs.append(entry.seq)
         account.entries[type(entry).__name__] += 1
         if entry.source:

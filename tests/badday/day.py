@@ -80,7 +80,9 @@ class Nodes:
 
 
 def _samples(counter: int) -> list[Record]:
-    telemetry = [NodeTelemetry(f"node-{i:02}", _now_ms(), counter, 8, 50.0, 0, 0, 0, 300.0) for i in range(NODES)]
+    """A sample of each node. From one counter to the next a card fails or comes back, so that observe has something to tell."""
+    healthy = 8 - counter % 2
+    telemetry = [NodeTelemetry(f"node-{i:02}", _now_ms(), counter, healthy, 50.0, 0, 0, 0, 300.0) for i in range(NODES)]
     return [Record("resource-telemetry", t.node.encode(), encode(t)) for t in telemetry]
 
 
@@ -132,7 +134,7 @@ def bad_day(
         deadline = time.monotonic() + 120
         while True:
             try:
-                counter += 1
+                counter += 2  # nothing new
                 _send(log, _samples(counter))  # or they fall silent, and nothing more is placed
                 nodes.answer()
                 account = take(log, lambda: _landed(front))

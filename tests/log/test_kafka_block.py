@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from connectors.log import _kafka_block
 from connectors.log._kafka_block import Gathered, Raw
+from schemas.collector import asleep
 from schemas.messages import Headers
 
 
@@ -89,3 +90,13 @@ def test_the_collector_goes_on_as_before() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_two_that_put_the_collector_to_sleep_at_once_leave_it_awake() -> None:
+    """The second comes while the first is at it, and goes after it."""
+    first, second = asleep(), asleep()
+    with first:
+        second.__enter__()
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+    assert gc.isenabled()

@@ -7,7 +7,7 @@ import pytest
 from connectors.log.memory import MemoryLog
 from schemas.codec import encode
 from schemas.messages import Record
-from schemas.records import LinkChanged, NodeChanged, NodeRemoved, Row
+from schemas.records import LinkChanged, LinkRemoved, NodeChanged, NodeRemoved, Row
 from schemas.topics import TOPICS
 from streams.metrics import Metrics
 from streams.observe import Observe
@@ -126,7 +126,7 @@ def test_the_same_registration_again_is_a_heartbeat(bench: Bench) -> None:
     bench.send(registered())
     assert bench.send(registered(at=NOW + 60 * S), now=NOW + 60 * S) == []
     assert bench.wait(NOW + 120 * S) == []
-    assert one_node(bench.send(registered(cards=4))).cards == 4
+    assert one_node(bench.send(registered(cards=4, at=NOW + 61 * S), now=NOW + 121 * S)).cards == 4
 
 
 def test_draining_and_removal(bench: Bench) -> None:
@@ -283,3 +283,77 @@ def test_a_record_on_the_wrong_topic_is_a_dead_letter(bench: Bench) -> None:
     (letter,) = read(bench.log, "dead-letter")
     assert letter.code == "wrong_record"  # type: ignore[union-attr]
     assert len(read(bench.log, "changes")) == 1
+
+
+def test_old_registrations_and_removals_change_nothing(bench: Bench) -> None:
+    """Registered with 8 cards, removed, registered with 4; then the log says the first two once more."""
+    first, gone, second = (
+        registered(cards=8),
+        NodeRemoved("n1", NOW + 5, "default", ""),
+        registered(cards=4, at=NOW + 10),
+    )
+    assert one_node(bench.send(first)).cards == 8
+    assert one_node(bench.send(gone)).state == "removed"
+    assert bench.send(first) == []  # a double that comes after the removal does not bring the node back
+    assert one_node(bench.send(second)).cards == 4
+    assert bench.send(gone, first) == []
+    assert bench.count("lockstep_stale_descriptions_total") == 3
+    bench.worker.close(1_000)
+    bench.worker = bench.start()  # what was described when is known from the changelog too
+    assert bench.send(gone, first) == []
+    assert bench.send(second) == []
+    assert one_node(bench.send(NodeRemoved("n1", NOW + 11, "default", ""))).state == "removed"
+
+
+def test_old_registrations_and_removals_of_links_change_nothing(bench: Bench) -> None:
+    first, gone = link(), LinkRemoved("a-b", NOW + 5, "default", "")
+    second = first._replace(at=NOW + 10, capacity_gbps=first.capacity_gbps / 2)
+    bench.send(first)
+    assert one_link(bench.send(gone)).state == "removed"
+    assert bench.send(first) == []
+    assert one_link(bench.send(second)).capacity_gbps == first.capacity_gbps / 2
+    assert bench.send(gone, first) == []
+    bench.worker.close(1_000)
+    bench.worker = bench.start()
+    assert bench.send(gone, first) == []
+    assert one_link(bench.send(gone._replace(at=NOW + 11))).state == "removed"
+
+
+def test_a_clock_that_was_ahead_and_is_set_right_does_not_make_its_node_unheard(bench: Bench) -> None:
+    ahead = NOW + 20 * 3_600 * S
+    bench.send(registered(at=ahead))
+    bench.send(sample(counter=1_000, at=ahead))
+    assert bench.send(sample(counter=999, healthy=1, at=ahead - 5 * S)) == []  # still late by its own clock
+    told = one_node(bench.send(sample(counter=0, healthy=6, at=NOW + 10 * S), now=NOW + 10 * S))
+    assert told.cards_healthy == 6
+    for i in range(1, 20):
+        now = NOW + (10 + 10 * i) * S
+        assert bench.send(sample(counter=i, healthy=6, at=now), now=now) == []
+    assert bench.wait(NOW + 220 * S) == []  # heard all the time
+    assert one_node(bench.send(registered(cards=7, at=NOW + 220 * S), now=NOW + 220 * S)).cards == 7
+
+
+@pytest.mark.parametrize("cut", range(4))
+def test_an_agent_that_starts_anew_is_heard_however_its_samples_were_cut(bench: Bench, cut: int) -> None:
+    bench.send(registered())
+    samples = [
+        sample(counter=1_001, healthy=8, at=NOW + 1 * S), sample(counter=0, healthy=3, at=NOW + 2 * S),
+        sample(counter=1, healthy=3, at=NOW + 3 * S), sample(counter=2, healthy=3, at=NOW + 4 * S),
+    ]  # fmt: skip
+    told = [*bench.send(*samples[:cut]), *bench.send(*samples[cut:])]
+    assert [c.cards_healthy for c in told if isinstance(c, NodeChanged)] == [3]
+
+
+def test_of_samples_at_one_moment_the_greatest_counter_is_the_newest(bench: Bench) -> None:
+    bench.send(registered())
+    bench.send(sample(counter=500, at=NOW))
+    late = [sample(counter=c, healthy=h, at=NOW + S) for c, h in ((2, 6), (3, 5), (1, 7))]
+    told = one_node(bench.send(sample(counter=501, healthy=4, at=NOW + 1), *late))
+    assert (told.counter, told.cards_healthy) == (3, 5)
+
+
+def test_a_probe_whose_clock_was_ahead_is_heard_again_too(bench: Bench) -> None:
+    bench.send(link())
+    bench.send(link_sample("a-b", counter=100, used=50.0, at=NOW + 20 * 3_600 * S))
+    bench.send(link_sample("a-b", counter=0, used=50.0, at=NOW + 10 * S), now=NOW + 10 * S)
+    assert bench.count("lockstep_stale_samples_total") == 0
