@@ -178,7 +178,9 @@ def test_prometheus_scrapes_every_role(stack: None) -> None:
     _until("Prometheus sees the three roles up", up)
 
 
-@pytest.mark.parametrize("service", ["kafka", "registry", "clickhouse", "observe", "decide", "land", "simulate"])
+@pytest.mark.parametrize(
+    "service", ["kafka", "registry", "clickhouse", "observe", "decide", "land", "simulate", "prometheus"]
+)
 def test_restart_of_each_service_loses_nothing(stack: None, service: str) -> None:
     before = _submit()
     _compose("restart", service, timeout_s=120)
