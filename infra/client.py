@@ -66,7 +66,8 @@ class Direct:
 
 
 def _running(settings: Settings, client: httpx.Client) -> Remote | None:
-    """The process that `api.json` names, if it lives: the file outlives a process that was killed."""
+    """The process that `api.json` names, if it lives (the file outlives a process that was killed) and works on the log that is asked
+    for: with Kafka set, a process on the folder's own log is somebody else."""
     try:
         told = json.loads((settings.data_dir / FILE).read_text())
         url, token, pid = str(told["url"]), str(told["token"]), int(told["pid"])
@@ -81,10 +82,11 @@ def _running(settings: Settings, client: httpx.Client) -> Remote | None:
         return None
     remote = Remote(url, token, client)
     try:
-        remote("status")
+        status = remote("status")
     except LockstepError:
         return None  # nobody answers, or another process has the port by now
-    return remote
+    same = not settings.kafka or (isinstance(status, dict) and status.get("log") == settings.log_name)
+    return remote if same else None
 
 
 @contextmanager

@@ -29,13 +29,14 @@ from schemas.errors import LockstepError, NotFound, Poison, Refused, Where
 from schemas.log import Log
 from schemas.messages import Record, TopicPartition
 from schemas.records import DeadLetter, JobCancelled, JobRefused
-from streams.engine import inspect
+from streams.engine import inspect, never_grantable
 from streams.replay import read_up_to
 
 Answer = dict[str, object]
 FLUSH_MS: Final = 10_000
 LOOK_S: Final = 0.05
 OPEN_STATES: Final = ("pending", "placed", "running")
+STATES: Final = ("open", *OPEN_STATES, "finished", "failed", "cancelled")
 # Dead letters may have 8 MiB each: so many are read at once, and so many bytes are sent back in one go.
 LETTERS_AT_ONCE: Final = 8
 REPLAY_BYTES: Final = 8 << 20
@@ -77,7 +78,11 @@ class Questions:
             return [link._asdict() for link in inspect.links(now)]
 
     def jobs(self, state: str = "", user: str = "", queue: str = "", limit: int = 0) -> Answer:
-        """Jobs the engine knows, newest first; `state` may be `open`. `total` counts all that fit."""
+        """Jobs the engine knows, newest first; `state` may be `open`. `total` counts all that fit. Raises `Refused` for no state."""
+        if state and state not in STATES:
+            near = get_close_matches(state, STATES, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(STATES)}"
+            raise Refused(f"--state: there is no state {state!r}; {hint}")
         with self._follower.state() as now:
             found = [j._asdict() for j in inspect.jobs(now)]
         states = OPEN_STATES if state == "open" else (state,)
@@ -128,6 +133,9 @@ class Questions:
             row, inferred = complete(spec, self._settings.domain, now_ms(), nodes)
             if row.job in now.jobs:
                 raise Refused(f"job: there is a job {row.job!r} already; choose another id, or leave it out")
+        wrong = never_grantable(row)
+        if wrong is not None:
+            raise Refused(f"{wrong[0]}: {wrong[1]}; nothing was submitted")
         answer: Answer = {
             "job": row.job, "sent": not dry_run, "asked": row._asdict(), "inferred": [i._asdict() for i in inferred],
             "state": "", "code": "", "reason": "", "nodes": [],

@@ -134,9 +134,17 @@ def complete(
         raise Refused(
             "cards: a job without cards cannot ask for a model or device memory; leave them out, or ask for a card"
         )
+    if cards_milli and not models:
+        infer(
+            "model",
+            "any",
+            "no model was named" + ("; members may get different ones" if (spec.members or 1) > 1 else ""),
+        )
     card_memory_bytes = _parsed("card_memory", parse_bytes, spec.card_memory) if spec.card_memory is not None else 0
     cpu_milli, memory_bytes = _shares(spec, cards_milli, models, card_memory_bytes, nodes, inferred)
     run_limit_ms = _parsed("time_limit", parse_duration_ms, spec.time_limit) if spec.time_limit is not None else 0
+    if spec.time_limit is not None and not run_limit_ms:
+        raise Refused(f"time_limit: {spec.time_limit} is no time to run in; leave it out for no limit")
     if spec.estimate is not None:
         run_estimate_ms = _parsed("estimate", parse_duration_ms, spec.estimate)
     else:

@@ -3,9 +3,11 @@
 import os
 import sys
 from importlib import import_module
-from typing import Final
+from typing import Annotated, Final
 
 import typer
+
+from infra.about import VERSION
 
 # A role is one thread: a pool beside it, for blocks as small as ours, costs half of the decoding (measured on two cores), and more
 # where others want the cores, too. Read when polars is imported.
@@ -27,6 +29,7 @@ def make_app(word: str = "") -> typer.Typer:
     """The application: with the module of the command `word` only, or with all of them for any other word."""
     app = typer.Typer(
         no_args_is_help=True,
+        invoke_without_command=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -34,8 +37,12 @@ def make_app(word: str = "") -> typer.Typer:
     )
 
     @app.callback()
-    def _group() -> None:
-        pass  # so that a single command is still named
+    def _group(
+        version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False,
+    ) -> None:  # a callback, so that a single command is still named
+        if version:
+            typer.echo(VERSION)
+            raise typer.Exit
 
     for module, words in MODULES.items():
         if word in words or not any(word in w for w in MODULES.values()):

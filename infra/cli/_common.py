@@ -43,6 +43,7 @@ def settings_of(data: Path | None = None, **flags: object) -> Loaded:
 
 def fail(message: str, code: int) -> typer.Exit:
     """One sentence on standard error, and the exit to raise."""
+    sys.stdout.flush()
     _err.print(
         f"lockstep: {message}",
         style="red" if code != PARTLY else "yellow",
@@ -93,6 +94,7 @@ def say(text: str, style: str = "") -> None:
 
 def note(text: str) -> None:
     """A line for people beside the answer: on standard error, so that pipes get the answer only."""
+    sys.stdout.flush()
     _err.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -50,6 +50,8 @@ def demo(
     """Replay 149 days of a real GPU cluster through the whole pipeline, in minutes."""
     console = Console(stderr=as_json)
     folder = _beside(data) if keep else data
+    if (folder / "log").exists() or (folder.is_dir() and any(folder.iterdir())):
+        console.print(f"[dim]The earlier demo in {folder} is replaced (--keep makes another beside it).[/dim]")
     plan = Plan(jobs=jobs, nodes=nodes, seed=seed, faults=faults)
     begun = time.monotonic()
     try:

@@ -84,6 +84,8 @@ def submit(
         "estimate": estimate, "command": command_given or None,
     }  # fmt: skip
     fields |= {k: v for k, v in flags.items() if v is not None}
+    if not fields.get("command") and not given:
+        raise Refused("what is to run is missing: give a job file, or the command after `--`")
     fields.setdefault("user", getpass.getuser())
     if label:
         fields["labels"] = {**cast(dict[str, str], fields.get("labels", {})), **mapping_of(label, "label")}

@@ -21,8 +21,9 @@ from infra.cli._common import (
     span,
     table,
 )
-from infra.client import ask
+from infra.client import Asked, ask
 from infra.wire import MAX_ROWS, now_ms
+from schemas.errors import NotFound
 
 Row = dict[str, Any]  # JSON from either side; shown, never computed with
 GIBIBYTE: Final = 1 << 30
@@ -50,9 +51,11 @@ def nodes(
     """Show nodes: what they have, what is free, what runs there."""
     with ask(settings_of(data).settings) as asked:
         found = cast(list[Row], asked("nodes", site=site, state=state, model=model))
+        unread = 0 if json else _unread(asked)
     if json:
         as_json(found)
         return
+    _tell_unread(unread)
     if not found:
         say(
             "No node fits."
@@ -110,9 +113,11 @@ def jobs(
         answer = cast(
             Row, asked("jobs", state=state, user=user, queue=queue, limit=0 if json and limit == SHOWN else limit)
         )
+        unread = 0 if json else _unread(asked)
     if json:
         as_json(answer["jobs"])
         return
+    _tell_unread(unread)
     now = now_ms()
     rows = [
         (
@@ -132,6 +137,19 @@ def jobs(
     hidden = answer["total"] - len(rows)
     if hidden > 0:
         note(f"{hidden:,} more; --limit 0 shows all, --state open those that are not over.")
+
+
+def _unread(asked: Asked) -> int:
+    """Events that nobody has taken up; 0 where a process runs that does."""
+    if asked.running:
+        return 0
+    behind = [t["behind"] for t in cast(list[Row], asked("topics"))]
+    return sum(n for groups in behind for group, n in groups.items() if group.startswith(("observe", "decide")))
+
+
+def _tell_unread(events: int) -> None:
+    if events:
+        note(f"{events:,} {'event waits' if events == 1 else 'events wait'} in the log; `lockstep up` takes them up.")
 
 
 def _since(job: Row, now: int) -> str:
@@ -158,7 +176,11 @@ def _first_sentence(text: str) -> str:
 def why(job: Annotated[str, typer.Argument(help="Id of the job.")], data: Data = None, json: Json = False) -> None:
     """Say why a job waits, or what became of it."""
     with ask(settings_of(data).settings) as asked:
-        told = cast(Row, asked("why", job=job))
+        try:
+            told = cast(Row, asked("why", job=job))
+        except NotFound:
+            _tell_unread(_unread(asked))
+            raise
     if json:
         as_json(told)
         return
@@ -185,11 +207,19 @@ def why(job: Annotated[str, typer.Argument(help="Id of the job.")], data: Data =
     if told["nodes"]:
         say(f"Nodes: {' '.join(told['nodes'])}")
     if told["history"]:
-        rows = [
-            (h["seq"], str(h["at"])[:19].replace("T", " "), h["entry"], h["node"], h["told"])
-            for h in told["history"][-SHOWN:]
-        ]
+        shown = _telling(told["history"])
+        rows = [(h["seq"], str(h["at"])[:19].replace("T", " "), h["entry"], h["node"], h["told"]) for h in shown]
         table(("seq", "at", "entry", "node", "what"), rows, ("seq",))
+        hidden = len(told["history"]) - len(shown)
+        if hidden:
+            note(f"{hidden:,} more; --json has all.")
+
+
+def _telling(history: list[Row]) -> list[Row]:
+    """The part of a long history that says most: of progress the last only; its beginning and its end."""
+    progress = [h for h in history if h["entry"] == "job_progressed"]
+    kept = [h for h in history if h["entry"] != "job_progressed" or h is progress[-1]]
+    return kept if len(kept) <= SHOWN else kept[: SHOWN // 2] + kept[-SHOWN // 2 :]
 
 
 def _sentence(text: str) -> str:

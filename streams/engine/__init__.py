@@ -5,11 +5,22 @@
 followers that answer questions, and by tests.
 """
 
-from streams.engine._accept import accept
+from streams.engine._accept import accept, never_grantable
 from streams.engine._commands import commands
 from streams.engine._decide import decide, next_wake
 from streams.engine._evolve import evolve
 from streams.engine._snapshot import restore, snapshot
 from streams.engine._state import EngineConfig, State
 
-__all__ = ["EngineConfig", "State", "accept", "commands", "decide", "evolve", "next_wake", "restore", "snapshot"]
+__all__ = [
+    "EngineConfig",
+    "State",
+    "accept",
+    "commands",
+    "decide",
+    "evolve",
+    "never_grantable",
+    "next_wake",
+    "restore",
+    "snapshot",
+]

@@ -146,7 +146,7 @@ def _job(state: State, row: JobSubmitted, source: str, at: int) -> JobAccepted |
         return _refuse(
             state, row, source, at, "job_exists", f"job {row.job} exists with other contents; choose another id"
         )
-    wrong = _wrong(row)
+    wrong = never_grantable(row)
     if wrong is not None:
         return _refuse(state, row, source, at, *wrong)
     # A clock that is ahead must not make its jobs younger than those that come later. One far back is believed: an import
@@ -154,14 +154,14 @@ def _job(state: State, row: JobSubmitted, source: str, at: int) -> JobAccepted |
     return JobAccepted(state.domain, state.seq + 1, at, source, row.job, min(row.at, at), *ask)
 
 
-def _wrong(row: JobSubmitted) -> tuple[str, str] | None:
+def never_grantable(row: JobSubmitted) -> tuple[str, str] | None:
     """What no map could ever grant: code and reason."""
     cards = row.cards_milli
     if not 1 <= row.members <= MAX_MEMBERS:
         return "bad_gang", f"{row.members} members; 1 to {MAX_MEMBERS:,} can be"
     if cards < 0 or (cards > WHOLE and cards % WHOLE) or cards > MAX_CARDS_ON_NODE * WHOLE:
-        allowed = f"0, 1 to 999, or whole cards (1000, 2000, … {MAX_CARDS_ON_NODE}000) can be"
-        return "bad_cards", f"{cards} milli-cards for each member; {allowed}"
+        allowed = f"0, a share from 0.001 to 0.999, or whole cards up to {MAX_CARDS_ON_NODE} can be"
+        return "bad_cards", f"{cards / WHOLE:g} cards for each member; {allowed}"
     if row.adjacency not in ADJACENCIES:
         return "bad_adjacency", f"adjacency {row.adjacency[:99]!r} is not one of {', '.join(ADJACENCIES[1:])}"
     if not _amounts(row.cpu_milli, row.memory_bytes, row.card_memory_bytes):

@@ -50,8 +50,8 @@ def test_allocation_is_weighted_by_time(db: Database) -> None:
 
 
 def test_reasons_for_waiting(db: Database) -> None:
-    # b waited 12 h for room and 6 h for its node; c waits still.
-    assert answer(db, "waiting_reasons") == [("no_room", 2, 2, 12.0, 1), ("node_away", 1, 1, 6.0, 0)]
+    # b waited 12 h for room and 6 h for its node; c has waited from 30:00 to the last entry at 36:00, and waits still.
+    assert answer(db, "waiting_reasons") == [("no_room", 2, 2, 18.0, 1), ("node_away", 1, 1, 6.0, 0)]
 
 
 def test_backlog(db: Database) -> None:

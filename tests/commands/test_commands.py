@@ -40,11 +40,33 @@ def test_what_is_wrong_is_one_sentence_and_a_code(provisioned: Lockstep) -> None
     _one_sentence(lockstep("submit", "absent.yaml"), 2, "absent.yaml cannot be read: No such file or directory")
     _one_sentence(lockstep("submit", "--memory", "80gb", "--", "true"), 2, "of which the case is unclear")
     _one_sentence(lockstep("submit", "--wait", "--timeout", "90", "--", "true"), 2, "--timeout: '90' has no unit")
-    _one_sentence(lockstep("why", "nothing"), 3, "there is no job 'nothing'")
+    _one_sentence(lockstep("submit", "--time-limit", "0s", "--", "true"), 2, "time_limit: 0s is no time to run in")
+    _one_sentence(lockstep("submit", "--cards", "1"), 2, "what is to run is missing")
+    _one_sentence(lockstep("submit", "--cards", "100", "--", "true"), 2, "100 cards for each member; 0, a share")
+    _one_sentence(lockstep("jobs", "--state", "finish"), 2, "there is no state 'finish'; did you mean finished?")
+    unread = lockstep("why", "nothing")
+    assert (unread.code, unread.out) == (3, "")
+    assert unread.err.splitlines()[0] == "2 events wait in the log; `lockstep up` takes them up."
+    assert "there is no job 'nothing'" in unread.err
     _one_sentence(lockstep("cancel", "nothing"), 3, "`lockstep jobs` shows those that are known")
     _one_sentence(lockstep("dead-letter", "show", "0"), 3, "there is no dead letter 0")
     _one_sentence(lockstep("dead-letter", "replay"), 2, "say which dead letters")
     assert lockstep("jobs", "--json").json == []  # nothing of it was submitted
+
+
+def test_a_running_process_on_another_log_is_not_asked(provisioned: Lockstep) -> None:
+    """With Kafka set, the folder's own `up` is somebody else: its jobs are not the ones that were asked for."""
+    provisioned.start()
+    assert provisioned("nodes", "--json").json[0]["node"] == "gpu-17"
+    elsewhere = Lockstep(provisioned.data, {"LOCKSTEP_KAFKA": "127.0.0.1:1"})
+    for words in (("nodes",), ("submit", "--", "true")):
+        _one_sentence(elsewhere(*words), 1, "Kafka at 127.0.0.1:1 does not answer")
+    assert provisioned("jobs", "--json").json == []
+    provisioned.stop()
+
+
+def test_the_version_by_flag_and_by_command(lockstep: Lockstep) -> None:
+    assert lockstep("--version").out == lockstep("version").out
 
 
 def test_a_job_file_is_inferred_shown_and_only_then_sent(provisioned: Lockstep) -> None:

@@ -38,7 +38,18 @@ def test_everything_is_inferred_and_named() -> None:
         5,
         "default",
     )
-    assert set(inferred) == {"user", "job", "queue", "priority", "members", "cards", "cpu", "memory", "estimate"}
+    assert set(inferred) == {
+        "user",
+        "job",
+        "queue",
+        "priority",
+        "members",
+        "cards",
+        "model",
+        "cpu",
+        "memory",
+        "estimate",
+    }
     assert row.inferred == tuple(inferred)
     assert row.job.startswith(row.user)
 

@@ -1,24 +1,17 @@
 """What the type checker of somebody who uses the SDK says."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from mypy import api
 
+from connectors.log.embedded import EmbeddedLog
+
 README = Path(__file__).resolve().parents[2] / "README.md"
-ABOVE = """
-from collections.abc import Iterator
-from typing import NamedTuple
-
-class Sample(NamedTuple):
-    cards: int
-    watts: float
-
-def read_my_sensors() -> Iterator[Sample]:
-    yield Sample(8, 5200.0)
-
-"""
 
 
 def checked(tmp_path: Path, code: str) -> tuple[str, int]:
@@ -28,10 +21,16 @@ def checked(tmp_path: Path, code: str) -> tuple[str, int]:
     return said, status
 
 
-def test_the_example_of_the_readme_is_well_typed(tmp_path: Path) -> None:
+def test_the_example_of_the_readme_is_well_typed_and_runs(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    said, status = checked(tmp_path, ABOVE + example)
+    said, status = checked(tmp_path, example)
     assert status == 0, said
+    env = {**os.environ, "LOCKSTEP_DATA_DIR": str(tmp_path / "data")}
+    subprocess.run([sys.executable, str(tmp_path / "theirs.py")], env=env, check=True, timeout=60)
+    log = EmbeddedLog(tmp_path / "data")
+    sent = {topic: sum(s.end for s in log.span(topic).values()) for topic in ("resources", "resource-telemetry")}
+    log.close()
+    assert sent == {"resources": 1, "resource-telemetry": 1}
 
 
 @pytest.mark.parametrize(
