@@ -111,6 +111,11 @@ def test_the_engine_goes_on_from_it(tmp_path: Path) -> None:
         time.sleep(0.01)
     until_finished(store)
     assert isinstance(worker.processor, Decide)
+    # Not one that was made after the very last entry: there would be nothing to go on with.
+    while next(store.newest_first()).seq >= worker.processor.state.seq:
+        write(log, [job(f"more-{worker.processor.state.seq}", cards_milli=100)])
+        drive(worker)
+        until_finished(store)
     found = [s.seq for s in store.newest_first()]
     assert len(found) >= 2
     restored = restore_state(log, "default", 0, store)
