@@ -85,6 +85,18 @@ def _slices(
     return found, (stops[-1] if stops else start)
 
 
+def _keys(
+    buffer: bytes, start: int, lengths: np.ndarray[tuple[int], np.dtype[np.int32]]
+) -> tuple[list[bytes | None], int]:
+    """As `_slices`; a ledger's keys are all the same, and one comparison tells."""
+    n, length = lengths.size, int(lengths[0]) if lengths.size else -1
+    if length > 0 and (lengths == length).all():
+        key, end = buffer[start : start + length], start + n * length
+        if buffer[start:end] == key * n:
+            return [key] * n, end
+    return _slices(buffer, start, lengths)
+
+
 def checksum(blob: bytes, topic: str, partition: int, first: int, next_offset: int) -> int:
     """CRC-32 of a batch and of its place, so that a batch that turns up elsewhere is noticed as well."""
     return zlib.crc32(blob, zlib.crc32(f"{topic}/{partition}/{first}/{next_offset}".encode()))
@@ -115,7 +127,7 @@ def unpack(blob: bytes, crc: int, topic: str, partition: int, first: int, next_o
         for i, pairs in json.loads(blob[at : at + header_length]):
             headers[i] = tuple((name, base64.b64decode(v)) for name, v in pairs)
         at += header_length
-    keys, at = _slices(blob, at, key_lengths)
+    keys, at = _keys(blob, at, key_lengths)
     values, at = _slices(blob, at, value_lengths)
     if at != len(blob):
         raise Corrupted(f"{Where(topic, partition, first)}: a stored batch has {len(blob)} bytes instead of {at}")

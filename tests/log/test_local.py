@@ -367,3 +367,14 @@ def test_a_poll_for_many_large_messages_returns_64_mib_at_most(home: Home) -> No
         write(log, [Record(topic, None, bytes(2_000_000), 0) for _ in range(10)])
     reader = log.reader({TopicPartition(topic, 0): 0})
     assert [sum(map(len, reader.poll(200_000, 0))) for _ in range(3)] == [33, 17, 0]
+
+
+@pytest.mark.parametrize(
+    "keys", [[b"a"] * 5, [b"a", b"b"], [b""] * 3, [None] * 3, [b"ab", b"a"], [b"aa", b"aa", b"ab"], [b"aa", None, b"aa"]]
+)  # fmt: skip
+def test_keys_of_every_kind_come_back(home: Home, keys: list[bytes | None]) -> None:
+    log, topic = _local(home), home.topic(1)
+    write(log, [Record(topic, key, b"v%d" % i, 0) for i, key in enumerate(keys)])
+    (block,) = drain(log.reader({TopicPartition(topic, 0): 0}), home, len(keys))
+    assert block.keys == keys
+    assert values([block]) == [b"v%d" % i for i in range(len(keys))]
