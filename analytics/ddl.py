@@ -69,7 +69,7 @@ def create(record: type[Row]) -> str:
     # Landing counts ranges of offsets after an insert of unknown end; people ask for one job, one node, one link.
     lines.append("  INDEX by_offset _offset TYPE minmax GRANULARITY 1")
     lines += [f"  INDEX by_{n} {n} TYPE bloom_filter GRANULARITY 2" for n in ("job", "node", "link") if n in names]
-    # A body read from the wrong place shows here: its position is none.
+    # A row without a position of the log was not landed by us.
     topic = "dead-letter" if record is DeadLetter else "ledger"
     lines.append(f"  CONSTRAINT whole CHECK _topic = '{topic}' AND _partition >= 0 AND _offset >= 0 AND _schema_id > 0")
     order = "(domain, at, seq)" if "seq" in names else "(topic, at, partition, offset)"

@@ -1,24 +1,28 @@
-"""A planned range of one partition, and its bytes as ClickHouse takes them: Avro blocks of bodies that nobody decoded.
+"""A planned range of one partition, and its bytes as ClickHouse takes them: Arrow blocks, decoded in bulk.
+
+Arrow, because ClickHouse reads it column by column: Avro, body by body, costs it twice as much as decoding and Arrow together.
 
 Landing builds these. A range is inserted table by table, each with the range's token, so that any of it can be repeated.
 """
 
+import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import itemgetter
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
+import polars as pl
 
-from schemas.codec import SchemaIds, Writer, avro_bytes, extended, frame_bodies, zigzag
+from schemas.codec import PACKAGED, SchemaIds, Writer, decode_columns
 from schemas.errors import Poison, Where
 from schemas.messages import Block, TopicPartition
 from schemas.records import Row
 
 T = TypeVar("T")
 HEADER_BYTES: Final = 5
-POSITION_FIELDS: Final = (("_topic", "string"), ("_partition", "int"), ("_offset", "long"), ("_schema_id", "int"))
 _PLAN: Final = "v1"
 _KNOWN: Final = "known="
 
@@ -68,19 +72,47 @@ class Part:
     values: list[bytes] = field(default_factory=list)
     done: bool = False
 
-    def frame(self, topic: str, partition: int, only: frozenset[int] | None = None) -> bytes:
-        """One Avro container of the bodies with their positions appended; `only` these offsets."""
+    def frame(self, tp: TopicPartition, only: frozenset[int] | None = None) -> "Framed":
+        """Rows with their positions; `only` these offsets."""
         offsets: Sequence[int] = self.offsets
         values: Sequence[bytes] = self.values
         if only is not None:
             kept = [i for i, o in enumerate(offsets) if o in only]
             offsets, values = [offsets[i] for i in kept], [values[i] for i in kept]
-        tails = trailers(topic, partition, offsets, self.schema_id)
-        avsc = extended(self.writer.avsc, POSITION_FIELDS)
-        pieces: list[bytes] = [b""] * (2 * len(values))
-        pieces[0::2] = [v[HEADER_BYTES:] for v in values]
-        pieces[1::2] = tails
-        return frame_bodies(pieces, avsc, len(values))
+        if not values:
+            return Framed(b"", [])
+        columns, poison = decode_columns(Block(*tp, values, offsets[-1] + 1, offsets=offsets))
+        bad = [(offsets[i], p) for i, p in poison]
+        if not columns:
+            return Framed(b"", bad)
+        (found,) = columns  # one header, one writer
+        rows = found.frame.with_columns(
+            *(
+                pl.col(name).cast(pl.Datetime("ms", "UTC"))
+                for name in _times(PACKAGED.writer(PACKAGED.newest(found.record)).avsc)
+            ),
+            _topic=pl.lit(tp.topic),
+            _partition=pl.lit(tp.partition, pl.Int32),
+            _offset=pl.Series(np.asarray(offsets, np.int64)[found.index]),
+            _schema_id=pl.lit(self.schema_id, pl.Int32),
+        )
+        out = io.BytesIO()
+        # The oldest form: ClickHouse does not know views of strings in every version.
+        rows.write_ipc(out, compat_level=pl.CompatLevel.oldest())
+        return Framed(out.getvalue(), bad)
+
+
+class Framed(NamedTuple):
+    """Rows of a part as one Arrow file, and what cannot be read of it: offset and why."""
+
+    data: bytes
+    bad: list[tuple[int, Poison]]
+
+
+@lru_cache(maxsize=256)
+def _times(avsc: str) -> tuple[str, ...]:
+    fields = json.loads(avsc)["fields"]
+    return tuple(f["name"] for f in fields if isinstance(f["type"], dict) and "logicalType" in f["type"])
 
 
 @dataclass(slots=True)
@@ -107,35 +139,6 @@ class Batch:
     def token(self, cluster: str, part: Part) -> str:
         """Names this range of this table: what ClickHouse knows a repeated insert by."""
         return f"{_PLAN}|{cluster}|{self.tp.topic}|{self.tp.partition}|{self.first}-{self.plan.last}|{self.plan.epoch}|{part.schema_id}"
-
-
-def trailers(topic: str, partition: int, offsets: Sequence[int], schema_id: int) -> list[bytes]:
-    """The position fields of each message as Avro, to be appended to its body."""
-    before = avro_bytes(topic.encode()) + zigzag(partition)
-    after = zigzag(schema_id)
-    tails: list[bytes] = [b""] * len(offsets)
-    numbers: npt.NDArray[np.uint64] = np.asarray(offsets, dtype=np.uint64) << np.uint64(1)
-    # Numbers of one length at a time: each length is a matrix of bytes, cut into rows at the end.
-    lengths = 1 + sum((numbers >= np.uint64(1 << bits)).astype(np.int64) for bits in range(7, 64, 7))
-    for length in np.unique(lengths).tolist():
-        places = np.flatnonzero(lengths == length)
-        chosen = numbers[places]
-        digits = np.empty((len(places), length), dtype=np.uint8)
-        for i in range(length):
-            more = np.uint64(0x80 if i < length - 1 else 0)
-            digits[:, i] = ((chosen >> np.uint64(7 * i)) & np.uint64(0x7F)) | more
-        width = len(before) + length + len(after)
-        whole = np.empty((len(places), width), dtype=np.uint8)
-        whole[:, : len(before)] = np.frombuffer(before, dtype=np.uint8)
-        whole[:, len(before) : len(before) + length] = digits
-        whole[:, len(before) + length :] = np.frombuffer(after, dtype=np.uint8)
-        flat = whole.tobytes()
-        cut = [flat[i : i + width] for i in range(0, len(flat), width)]
-        if len(places) == len(offsets):
-            return cut
-        for place, tail in zip(places.tolist(), cut, strict=True):
-            tails[place] = tail
-    return tails
 
 
 def sort_out(

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from typing import Final
 
-from connectors.clickhouse._batch import Batch, Part
+from connectors.clickhouse._batch import Batch, Framed, Part
 from connectors.clickhouse.client import BadData, Database
 from schemas.codec import decode_rows
-from schemas.errors import Fatal, LockstepError, Poison, Where
+from schemas.errors import Fatal, LockstepError, Poison
 from schemas.messages import Block, TopicPartition
 
 _log = logging.getLogger("lockstep.land")
@@ -56,15 +56,12 @@ class Inserting:
                 self._insert_part(batch, part, framed.result())
         batch.uncertain = False
 
-    def _insert_part(self, batch: Batch, part: Part, framed: bytes) -> None:
+    def _insert_part(self, batch: Batch, part: Part, framed: Framed) -> None:
         token = batch.token(self._cluster, part)
-        if not batch.present and part.offsets:
+        _set_aside(batch, part, framed.bad)
+        if framed.data:
             try:
-                self._db.insert_avro(part.table, framed, token, _new_id(token))
-            except BadData as e:
-                self._set_aside(batch, part, e)
-                self._insert_part(batch, part, _frame(batch, part))
-                return
+                self._insert(part, framed.data, token)
             except LockstepError:
                 batch.uncertain = True
                 raise
@@ -95,14 +92,11 @@ class Inserting:
                 _log.warning(
                     "%s: %d rows were missing after an uncertain insert; inserting them", part.table, len(missing)
                 )
-            block = part.frame(batch.tp.topic, batch.tp.partition, missing)
-            token = f"{batch.token(self._cluster, part)}|fill|{uuid.uuid4().hex[:12]}"
-            try:
-                self._db.insert_avro(part.table, block, token, _new_id(token))
-            except BadData as e:
-                self._set_aside(batch, part, e)
-                continue
-            batch.filled += len(missing)
+            framed = part.frame(batch.tp, missing)
+            _set_aside(batch, part, framed.bad)
+            if framed.data:
+                self._insert(part, framed.data, f"{batch.token(self._cluster, part)}|fill|{uuid.uuid4().hex[:12]}")
+                batch.filled += len(missing) - len(framed.bad)
         raise Fatal(
             f"rows of {part.table} in {self._db.name} vanish as soon as they are inserted; is a TTL or a mutation at work?"
         )
@@ -127,26 +121,11 @@ class Inserting:
         found = self._db.query(f"SELECT _offset FROM {part.table} {self._RANGE}", self._range(batch, part))
         return frozenset(int(str(r[0])) for r in found.rows)
 
-    def _set_aside(self, batch: Batch, part: Part, refused: BadData) -> None:
-        """Find the messages that no one can read, and take them out of the part. Raises `Fatal` when all can be read."""
-        block = Block(
-            batch.tp.topic, batch.tp.partition, part.values, part.offsets[-1] + 1, offsets=part.offsets,
-        )  # fmt: skip
-        bad = decode_rows(block).poison
-        if not bad:
-            raise Fatal(
-                f"{part.table} in {self._db.name} refuses rows that are as their schema says: {refused}"
-            ) from refused
-        wrong = {part.offsets[i]: e for i, e in bad}
-        for source in batch.blocks:
-            for i, offset in enumerate(source.offsets):
-                if offset in wrong:
-                    e = wrong[offset]
-                    batch.poison.append(
-                        (source, i, Poison(e.code, e.reason, Where(source.topic, source.partition, offset)))
-                    )
-        kept = [i for i, o in enumerate(part.offsets) if o not in wrong]
-        part.offsets, part.values = [part.offsets[i] for i in kept], [part.values[i] for i in kept]
+    def _insert(self, part: Part, rows: bytes, token: str) -> None:
+        try:
+            self._db.insert_arrow(part.table, rows, token, _new_id(token))
+        except BadData as e:
+            raise Fatal(f"{part.table} in {self._db.name} refuses rows that are as their schema says: {e}") from e
 
     def _same_log(self, batch: Batch) -> None:
         """Rows were landed before by someone whose position is gone. They must be rows of this very log: an entry at the
@@ -173,9 +152,20 @@ class Inserting:
                     )
 
 
-def _frame(batch: Batch, part: Part) -> bytes:
+def _frame(batch: Batch, part: Part) -> Framed:
     """What is to be inserted of a part; nothing when only what is missing will be."""
-    return b"" if batch.present else part.frame(batch.tp.topic, batch.tp.partition)
+    return Framed(b"", []) if batch.present else part.frame(batch.tp)
+
+
+def _set_aside(batch: Batch, part: Part, bad: Sequence[tuple[int, Poison]]) -> None:
+    """Take messages that no one can read out of the part; they become dead letters."""
+    if not bad:
+        return
+    wrong = dict(bad)
+    for source in batch.blocks:
+        batch.poison += [(source, i, wrong[offset]) for i, offset in enumerate(source.offsets) if offset in wrong]
+    kept = [i for i, o in enumerate(part.offsets) if o not in wrong]
+    part.offsets, part.values = [part.offsets[i] for i in kept], [part.values[i] for i in kept]
 
 
 def _ids(token: str) -> str:

@@ -209,14 +209,14 @@ class Database:
         except ClickHouseError as e:
             raise self._told(e) from e
 
-    def insert_avro(self, table: str, block: bytes, token: str, query_id: str = "") -> None:
-        """Insert one Avro container as one block known by `token`. Raises `BadData` when its bytes or values are wrong;
+    def insert_arrow(self, table: str, block: bytes, token: str, query_id: str = "") -> None:
+        """Insert one Arrow file as one block known by `token`. Raises `BadData` when its bytes or values are wrong;
         after `Transient` or `Fatal` nobody knows whether it is in."""
         settings: dict[str, object] = {"insert_deduplication_token": token}
         if query_id and not self.embedded:
             settings["query_id"] = query_id
         try:
-            self._client.raw_insert(f"{self.database}.{table}", insert_block=block, fmt="Avro", settings=settings)
+            self._client.raw_insert(f"{self.database}.{table}", insert_block=block, fmt="Arrow", settings=settings)
         except ClickHouseError as e:
             raise self._told(e, inserting=True) from e
 

@@ -4,7 +4,7 @@ Everything that writes or reads messages goes through here. It knows formats and
 """
 
 from schemas.codec._bulk import Columns, Decoded, decode_columns, decode_rows
-from schemas.codec._frame import avro_bytes, extended, frame_bodies, zigzag
+from schemas.codec._frame import frame_bodies, zigzag
 from schemas.codec._ids import IN_USE, PACKAGED, PackagedIds, SchemaIds, Writer, snake
 from schemas.codec._single import decode, encode, encoder, schema_id_of, use
 
@@ -16,13 +16,11 @@ __all__ = [
     "PackagedIds",
     "SchemaIds",
     "Writer",
-    "avro_bytes",
     "decode",
     "decode_columns",
     "decode_rows",
     "encode",
     "encoder",
-    "extended",
     "frame_bodies",
     "schema_id_of",
     "snake",

@@ -1,7 +1,7 @@
 """Avro's container framing: many bodies of one writer schema as one block that native readers take whole.
 
 A record's Avro encoding is the concatenation of its fields, so fields can be added at the end of a schema by appending
-their bytes to each body: that is how positions and check values travel with bodies nobody decodes.
+their bytes to each body: that is how check values travel with bodies.
 """
 
 import json

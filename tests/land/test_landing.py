@@ -79,13 +79,13 @@ def test_landing_again_adds_nothing(log: MemoryLog, db: Database) -> None:
 def test_a_plan_is_committed_before_and_confirmed_after(log: MemoryLog, db: Database) -> None:
     write(log, pendings(10))
     seen: list[tuple[str, Committed | None]] = []
-    original = db.insert_avro
+    original = db.insert_arrow
 
     def insert(*args: object) -> None:
         seen.append(("insert", log.committed("land", [LEDGER])[LEDGER]))
         original(*args)  # type: ignore[arg-type]
 
-    db.insert_avro = insert  # type: ignore[method-assign]
+    db.insert_arrow = insert  # type: ignore[method-assign]
     land_all(lander(log, lambda: db))
     ((_, planned),) = seen
     assert planned is not None
@@ -100,7 +100,7 @@ class _Dies:
     def __init__(self, db: Database, n: int, *, after: bool) -> None:
         self.left = n
         self.tokens: list[str] = []
-        original = db.insert_avro
+        original = db.insert_arrow
 
         def insert(table: str, block: bytes, token: str, query_id: str = "") -> None:
             self.tokens.append(f"{table} {token}")
@@ -111,7 +111,7 @@ class _Dies:
             if self.left == 0:
                 raise Transient("no answer in time")
 
-        db.insert_avro = insert  # type: ignore[method-assign]
+        db.insert_arrow = insert  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("after", [False, True])
