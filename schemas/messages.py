@@ -76,6 +76,14 @@ class Block:
     def tp(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
+    def part(self, start: int, end: int, next_offset: int) -> "Block":
+        """Its messages number `start` up to `end`. `oldest_ms` stays that of the whole."""
+        return Block(
+            self.topic, self.partition, self.values[start:end], next_offset, offsets=self.offsets[start:end],
+            keys=self.keys[start:end], oldest_ms=self.oldest_ms,
+            headers={i - start: h for i, h in self.headers.items() if start <= i < end},
+        )  # fmt: skip
+
 
 @lru_cache(maxsize=1 << 16)
 def partition_of(key: bytes, partitions: int) -> int:

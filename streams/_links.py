@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.records import LinkChanged, LinkTelemetry
-from streams._observed import set_right
+from streams._observed import newer
 
 ALPHA: Final = 0.2
 CLIP: Final = 6.0
@@ -61,9 +61,8 @@ class Link:
     latency: Smooth | None = None
 
     def add(self, sample: LinkTelemetry, now: int) -> bool:
-        """Take a sample; False when it is doubled or old. A lower counter with a later time is a probe that started anew."""
-        late = sample.counter <= self.counter and sample.at <= self.sampled_ms
-        if late and not set_right(sample.at, self.sampled_ms, now):
+        """Take a sample; False when it is doubled or overtaken."""
+        if not newer(sample.counter, sample.at, self.counter, self.sampled_ms, now):
             return False
         self.counter, self.sampled_ms = sample.counter, sample.at
         self.heard_ms = now

@@ -25,6 +25,11 @@ def set_right(at: Time, known: Time, now: int) -> "bool | npt.NDArray[np.bool_]"
     return (known > now + SKEW_MS) & (at <= now + SKEW_MS)
 
 
+def newer(counter: Time, at: Time, known_counter: Time, known_at: Time, now: int) -> "bool | npt.NDArray[np.bool_]":
+    """Whether a sample is neither doubled nor overtaken. A lower counter with a later time is an agent that started anew."""
+    return (counter > known_counter) | (at > known_at) | set_right(at, known_at, now)
+
+
 class NodeTable:
     """Columns by row; `index` finds a node's row. `described[i]` is what was last told about it (None: never registered).
 
@@ -84,13 +89,6 @@ class NodeTable:
         self.counter[i] = max(self.counter[i], change.counter)
         self.sampled_ms[i] = max(self.sampled_ms[i], change.at)
         self.described_ms[i] = max(self.described_ms[i], change.described_at)
-
-    def fresh(
-        self, rows: npt.NDArray[np.int64], counter: npt.NDArray[np.int64], at: npt.NDArray[np.int64], now: int
-    ) -> npt.NDArray[np.bool_]:
-        """Which samples are neither doubled nor overtaken. A lower counter with a later time is an agent that started anew."""
-        known = self.sampled_ms[rows]
-        return (counter > self.counter[rows]) | (at > known) | set_right(at, known, now)
 
     def hear(self, now: int) -> None:
         """Count silence of every node from `now`: nobody was listening, or the clock was set back."""

@@ -6,7 +6,7 @@ from the partition of the same number. Driven by `streams.runner`; never reads a
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -28,13 +28,16 @@ from schemas.records import (
     Row,
 )
 from streams._links import Link, Smooth
-from streams._observed import STATE_OF, UNKNOWN, NodeTable, described, set_right
+from streams._observed import STATE_OF, UNKNOWN, NodeTable, described, newer, set_right
 from streams._plausible import DAY_MS, check_node, more_than_registered, newest, possible
 from streams.metrics import Metrics
 from streams.replay import read_up_to
 
 SILENCE_MS: Final = 90_000
 MAX_RECORDS: Final = 100_000
+
+
+Told = TypeVar("Told", NodeChanged, LinkChanged)
 
 
 class _Partition:
@@ -184,7 +187,7 @@ class Observe:
         counter = latest["counter"].to_numpy()
         healthy = latest["cards_healthy"].to_numpy().astype(np.int64)
         at = latest["at"].to_numpy()
-        fresh = table.fresh(rows, counter, at, now)
+        fresh = np.asarray(newer(counter, at, table.counter[rows], table.sampled_ms[rows], now))
         if not fresh.all():
             self._metrics.add("lockstep_stale_samples_total", float((~fresh).sum()), self.name)
         known = table.registered[rows]
@@ -230,11 +233,7 @@ class Observe:
             if place is None or told is None or self._overtaken(row.at, int(partition.nodes.described_ms[place]), now):
                 return
             if told.state != "removed":
-                gone = told._replace(
-                    at=row.at, state="removed", reason=row.reason or "removed by its owner",
-                    described_at=row.at,
-                )  # fmt: skip
-                self._tell_node(block.partition, gone, now, out)
+                self._tell_node(block.partition, _gone(told, row), now, out)
         elif block.topic == "links" and isinstance(row, LinkRegistered):
             self._link_registered(block.partition, partition, row, now, out)
         elif block.topic == "links" and isinstance(row, LinkRemoved):
@@ -242,11 +241,7 @@ class Observe:
             if link is None or link.told is None or self._overtaken(row.at, link.described_ms, now):
                 return
             if link.told.state != "removed":
-                removed = link.told._replace(
-                    at=row.at, state="removed", reason=row.reason or "removed by its owner",
-                    described_at=row.at,
-                )  # fmt: skip
-                self._tell_link(block.partition, link, removed, out)
+                self._tell_link(block.partition, link, _gone(link.told, row), out)
         elif block.topic == "link-telemetry" and isinstance(row, LinkTelemetry):
             self._link_sample(block.partition, partition, row, now, out)
         else:
@@ -363,6 +358,10 @@ def _remember(partition: _Partition, row: Row) -> None:
 
 def _misplaced(record: type[Row], block: Block) -> Poison:
     return Poison("wrong_record", f"a {record.__name__} does not belong on topic {block.topic}")
+
+
+def _gone(told: Told, row: NodeRemoved | LinkRemoved) -> Told:
+    return told._replace(at=row.at, state="removed", reason=row.reason or "removed by its owner", described_at=row.at)
 
 
 def _with_sample(told: NodeChanged, healthy: int, counter: int, at: int) -> NodeChanged:

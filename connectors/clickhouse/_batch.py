@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 import numpy as np
 import polars as pl
 
-from schemas.codec import PACKAGED, SchemaIds, Writer, decode_columns
+from schemas.codec import PACKAGED, SchemaIds, decode_columns
 from schemas.errors import Poison, Where
 from schemas.messages import Block, TopicPartition
 from schemas.records import Row
@@ -67,7 +67,7 @@ class Part:
 
     table: str
     schema_id: int
-    writer: Writer
+    ids: SchemaIds
     offsets: list[int] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
     done: bool = False
@@ -81,7 +81,7 @@ class Part:
             offsets, values = [offsets[i] for i in kept], [values[i] for i in kept]
         if not values:
             return Framed(b"", [])
-        columns, poison = decode_columns(Block(*tp, values, offsets[-1] + 1, offsets=offsets))
+        columns, poison = decode_columns(Block(*tp, values, offsets[-1] + 1, offsets=offsets), self.ids)
         bad = [(offsets[i], p) for i, p in poison]
         if not columns:
             return Framed(b"", bad)
@@ -203,7 +203,7 @@ def _part(header: bytes, known: Mapping[type[Row], str], ids: SchemaIds) -> Part
     table = known.get(writer.record)
     if table is None:
         return Poison("wrong_topic", f"a {writer.record.__name__} does not belong into this topic")
-    return Part(table, schema_id, writer)
+    return Part(table, schema_id, ids)
 
 
 def cut(block: Block, last: int) -> tuple[Block | None, Block | None]:
@@ -213,12 +213,4 @@ def cut(block: Block, last: int) -> tuple[Block | None, Block | None]:
         return block, None
     if n == 0:
         return None, block
-    return _slice(block, 0, n, block.offsets[n - 1] + 1), _slice(block, n, len(block), block.next_offset)
-
-
-def _slice(block: Block, start: int, end: int, next_offset: int) -> Block:
-    return Block(
-        block.topic, block.partition, block.values[start:end], next_offset, offsets=block.offsets[start:end],
-        keys=block.keys[start:end], oldest_ms=block.oldest_ms,
-        headers={i - start: h for i, h in block.headers.items() if start <= i < end},
-    )  # fmt: skip
+    return block.part(0, n, block.offsets[n - 1] + 1), block.part(n, len(block), block.next_offset)

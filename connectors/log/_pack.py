@@ -8,7 +8,7 @@ over the blob and its place is stored beside it. Lengths as arrays keep reading 
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -51,22 +51,11 @@ class Stored(Block):
 
     __slots__ = ("timestamps_ms",)
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        values: Sequence[bytes | None],
-        next_offset: int,
-        *,
-        offsets: Sequence[int],
-        keys: Sequence[bytes | None],
-        timestamps_ms: Sequence[int],
-        headers: Mapping[int, Headers],
-    ) -> None:
-        oldest_ms = timestamps_ms[0] if timestamps_ms else 0
+    def __init__(self, block: Block, timestamps_ms: Sequence[int]) -> None:
         super().__init__(
-            topic, partition, values, next_offset, offsets=offsets, keys=keys, oldest_ms=oldest_ms, headers=headers
-        )
+            block.topic, block.partition, block.values, block.next_offset, offsets=block.offsets, keys=block.keys,
+            oldest_ms=timestamps_ms[0] if timestamps_ms else 0, headers=block.headers,
+        )  # fmt: skip
         self.timestamps_ms = timestamps_ms
 
 
@@ -131,9 +120,7 @@ def unpack(blob: bytes, crc: int, topic: str, partition: int, first: int, next_o
     values, at = _slices(blob, at, value_lengths)
     if at != len(blob):
         raise Corrupted(f"{Where(topic, partition, first)}: a stored batch has {len(blob)} bytes instead of {at}")
-    return Stored(
-        topic, partition, values, next_offset, offsets=offsets, keys=keys, timestamps_ms=timestamps, headers=headers
-    )
+    return Stored(Block(topic, partition, values, next_offset, offsets=offsets, keys=keys, headers=headers), timestamps)
 
 
 def part_of(block: Stored, start: int, limit: int | None = None) -> Stored:
@@ -148,8 +135,4 @@ def part_of(block: Stored, start: int, limit: int | None = None) -> Stored:
     if i == 0 and j == len(offsets):
         return block
     next_offset = block.next_offset if j == len(offsets) else offsets[j]
-    headers = {k - i: h for k, h in block.headers.items() if i <= k < j}
-    return Stored(
-        block.topic, block.partition, block.values[i:j], next_offset, offsets=offsets[i:j], keys=block.keys[i:j],
-        timestamps_ms=block.timestamps_ms[i:j], headers=headers,
-    )  # fmt: skip
+    return Stored(block.part(i, j, next_offset), block.timestamps_ms[i:j])

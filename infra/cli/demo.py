@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +19,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.text import Text
 
 from infra import demo as the_demo
+from infra.about import VERSION
 from infra.cli._common import command
 from infra.demo import Outcome, Plan
 from infra.demo_pipeline import Progress as Played
@@ -50,13 +50,13 @@ def demo(
     """Replay 149 days of a real GPU cluster through the whole pipeline, in minutes."""
     console = Console(stderr=as_json)
     folder = _beside(data) if keep else data
-    if (folder / "log").exists() or (folder.is_dir() and any(folder.iterdir())):
+    if (folder / the_demo.MARK).is_file():
         console.print(f"[dim]The earlier demo in {folder} is replaced (--keep makes another beside it).[/dim]")
     plan = Plan(jobs=jobs, nodes=nodes, seed=seed, faults=faults)
     begun = time.monotonic()
     try:
         with _bar(console) as show:
-            outcome = the_demo.run(folder, plan, show, version=version("lockstep"), warehouse=ChdbWarehouse)
+            outcome = the_demo.run(folder, plan, show, version=VERSION, warehouse=ChdbWarehouse)
     except Refused as e:
         console.print(f"[red]{e}[/red]")
         raise typer.Exit(2) from e

@@ -51,11 +51,11 @@ def nodes(
     """Show nodes: what they have, what is free, what runs there."""
     with ask(settings_of(data).settings) as asked:
         found = cast(list[Row], asked("nodes", site=site, state=state, model=model))
-        unread = 0 if json else _unread(asked)
+        if not json:
+            _tell_unread(asked)
     if json:
         as_json(found)
         return
-    _tell_unread(unread)
     if not found:
         say(
             "No node fits."
@@ -113,11 +113,11 @@ def jobs(
         answer = cast(
             Row, asked("jobs", state=state, user=user, queue=queue, limit=0 if json and limit == SHOWN else limit)
         )
-        unread = 0 if json else _unread(asked)
+        if not json:
+            _tell_unread(asked)
     if json:
         as_json(answer["jobs"])
         return
-    _tell_unread(unread)
     now = now_ms()
     rows = [
         (
@@ -139,15 +139,12 @@ def jobs(
         note(f"{hidden:,} more; --limit 0 shows all, --state open those that are not over.")
 
 
-def _unread(asked: Asked) -> int:
-    """Events that nobody has taken up; 0 where a process runs that does."""
+def _tell_unread(asked: Asked) -> None:
+    """Say how many events nobody has taken up, where no process runs that does."""
     if asked.running:
-        return 0
+        return
     behind = [t["behind"] for t in cast(list[Row], asked("topics"))]
-    return sum(n for groups in behind for group, n in groups.items() if group.startswith(("observe", "decide")))
-
-
-def _tell_unread(events: int) -> None:
+    events = sum(n for groups in behind for group, n in groups.items() if group.startswith(("observe", "decide")))
     if events:
         note(f"{events:,} {'event waits' if events == 1 else 'events wait'} in the log; `lockstep up` takes them up.")
 
@@ -179,7 +176,7 @@ def why(job: Annotated[str, typer.Argument(help="Id of the job.")], data: Data =
         try:
             told = cast(Row, asked("why", job=job))
         except NotFound:
-            _tell_unread(_unread(asked))
+            _tell_unread(asked)
             raise
     if json:
         as_json(told)

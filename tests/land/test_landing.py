@@ -3,7 +3,6 @@
 import json
 import time
 from collections import Counter
-from datetime import UTC, datetime
 from typing import cast
 
 import pytest
@@ -18,6 +17,7 @@ from schemas.messages import Committed, Record, TopicPartition
 from schemas.records import LEDGER_TYPES, DeadLetter, JobPending, Row
 from streams.metrics import Metrics
 from tests.land.ledger import START_MS, entries, land_all, lander, pendings, seqs, write
+from tests.schemas.values import from_clickhouse
 
 LEDGER = TopicPartition("ledger", 0)
 NAMES = list(TABLES["ledger"].values())
@@ -26,15 +26,7 @@ LETTER = DeadLetter("jobs", 1, 2, START_MS, "decide", "c", "r", None, b"k", b"x"
 
 def _as_row(record: type[Row], values: tuple[object, ...]) -> Row:
     """A row as ClickHouse gives it, in the types of the record."""
-    plain: list[object] = []
-    for value in values:
-        if isinstance(value, datetime):
-            plain.append(round(value.replace(tzinfo=UTC).timestamp() * 1000))
-        elif isinstance(value, list):
-            plain.append(tuple(value))
-        else:
-            plain.append(value)
-    return cast(Row, record._make(plain))
+    return cast(Row, record._make(map(from_clickhouse, values)))
 
 
 def test_every_entry_lands_with_its_values_and_its_position(log: MemoryLog, db: Database) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from schemas.codec import encode
 from schemas.codec._frame import frame_bodies
 from schemas.codec._single import HEADER_BYTES
 from schemas.records import ROW_TYPES, Row
-from tests.schemas.values import newest, plain_values
+from tests.schemas.values import from_clickhouse, newest, plain_values
 
 
 @pytest.fixture(scope="module")
@@ -20,14 +19,6 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     opened = connect(f"chdb:{tmp_path_factory.mktemp('clickhouse') / 'data'}")
     yield opened
     opened.close()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return round(value.replace(tzinfo=UTC).timestamp() * 1000)
-    if isinstance(value, list):
-        return tuple(value)
-    return value
 
 
 def _shown(value: object) -> object:
@@ -48,4 +39,4 @@ def test_clickhouse_reads_the_same_values(record: type[Row], db: Database, tmp_p
     file.write_bytes(frame_bodies([encode(row)[HEADER_BYTES:]] * 2, avsc, 2))
     found = db.query(f"SELECT * FROM file('{file}', 'Avro')")
     assert found.columns == tuple(f["name"] for f in json.loads(avsc)["fields"])
-    assert [tuple(map(_plain, r)) for r in found.rows] == [tuple(map(_shown, row))] * 2
+    assert [tuple(map(from_clickhouse, r)) for r in found.rows] == [tuple(map(_shown, row))] * 2

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import cast
 
@@ -70,3 +71,10 @@ def _plain(kind: object, name: str, n: int) -> object:
 def plain_values(avsc: str) -> dict[str, object]:
     """One value for each field of a schema, the same every time, each different from its neighbours."""
     return {f["name"]: _plain(f["type"], f["name"], i) for i, f in enumerate(json.loads(avsc)["fields"])}
+
+
+def from_clickhouse(value: object) -> object:
+    """A value as ClickHouse's client gives it, in the type that a record has."""
+    if isinstance(value, datetime):
+        return round(value.replace(tzinfo=UTC).timestamp() * 1000)
+    return tuple(value) if isinstance(value, list) else value
