@@ -119,6 +119,9 @@ class KafkaMember:
         if not partitions:
             return
         tps = self._all(partitions)
+        if self._closed:  # given while leaving: nobody takes them, and the question for positions would not be answered
+            consumer.incremental_assign([self._source.named(tp) for tp in tps])
+            return
         try:
             given = self._source.take(self._start(sorted(tps)))
         except LockstepError as e:
@@ -266,6 +269,7 @@ class KafkaMember:
         try:
             # Before the client begins to leave: from then on the coordinator takes nothing from this member.
             self._drop(sorted(self._source.positions), lost=self._thrown_out())
+            self._closed = True
             self._source.close()
         finally:
             self._closed = True
