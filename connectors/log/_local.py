@@ -5,8 +5,8 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from connectors.log._group import SESSION_MS
 from connectors.log._local_member import LocalMember
@@ -80,7 +80,10 @@ class _Waiting:
         left, room = max_records, POLL_BYTES
         with self._store.read() as c:
             # One look at all ends: most polls find most partitions as they were.
-            ends = {(t, p): end for t, p, end in c.execute("SELECT topic, partition, end_offset FROM ends")}
+            ends = {
+                (t, p): end
+                for t, p, end in _sound(c.execute("SELECT topic, partition, end_offset FROM ends"), str, int, int)
+            }
             for tp, position in positions.items():
                 if left <= 0:
                     break
@@ -91,7 +94,7 @@ class _Waiting:
                     (tp.topic, tp.partition, position),
                 )
                 reached = position
-                for batch_id, first, after in rows:
+                for batch_id, first, after in _sound(rows, int, int, int):
                     if first > reached:
                         self._check_hole(c, tp, reached, first)
                     whole, size = self._unpacked(c, tp, batch_id)
@@ -117,9 +120,10 @@ class _Waiting:
     @staticmethod
     def _check_hole(c: sqlite3.Connection, tp: TopicPartition, reached: int, first: int | None) -> None:
         """Stored batches follow each other from begin to end; a missing one must not look like a quiet partition."""
-        begin, end = c.execute(
+        ends = c.execute(
             "SELECT begin_offset, end_offset FROM ends WHERE topic = ? AND partition = ?", (tp.topic, tp.partition)
-        ).fetchone()
+        )
+        begin, end = _one(ends, int, int)
         expected = max(reached, begin)
         if expected < (end if first is None else first):
             raise Corrupted(
@@ -131,9 +135,8 @@ class _Waiting:
         opened = self._open.pop(tp, None)
         if opened is not None and opened[0] == batch_id:
             return opened[1], opened[2]
-        first, after, crc, data = c.execute(
-            "SELECT first, next, crc, data FROM batches WHERE id = ?", (batch_id,)
-        ).fetchone()
+        rows = c.execute("SELECT first, next, crc, data FROM batches WHERE id = ?", (batch_id,))
+        first, after, crc, data = _one(rows, int, int, int, bytes)
         return unpack(data, crc, tp.topic, tp.partition, first, after), len(data)
 
     def poll(self, positions: Mapping[TopicPartition, int], max_records: int, timeout_ms: int) -> list[Block]:
@@ -152,6 +155,24 @@ class _Waiting:
                 self._bell.wait(rung, min(left, FOREIGN_POLL_S))
                 if self._bell.count() != rung or self._store.version() != version:
                     break
+
+
+_DAMAGED: Final = "the log's file is damaged: {}; restore it from a backup"
+
+
+def _sound(rows: Iterable[tuple[Any, ...]], *kinds: type) -> Iterator[tuple[Any, ...]]:
+    """Rows of the store, each value of the type that was stored. Raises `Corrupted` when it is not: SQLite does not look."""
+    for row in rows:
+        if tuple(map(type, row)) != kinds:
+            raise Corrupted(_DAMAGED.format("a value has another type than was stored"))
+        yield row
+
+
+def _one(rows: Iterable[tuple[Any, ...]], *kinds: type) -> tuple[Any, ...]:
+    """The first of such rows. Raises `Corrupted` when there is none, as when an index names what its table has not."""
+    for row in _sound(rows, *kinds):
+        return row
+    raise Corrupted(_DAMAGED.format("a row is missing"))
 
 
 def _fitting(block: Block, room: int) -> int:

@@ -167,3 +167,41 @@ def test_any_flipped_byte_gives_the_truth_or_an_error(folder: Path, tmp_path: Pa
                 refused += 1
         damaged.close()
     assert refused > 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE batches SET next = 'text' WHERE first = 103",
+        "UPDATE batches SET data = 'text' WHERE first = 103",
+        "UPDATE batches SET crc = 'text' WHERE first = 103",
+        "UPDATE ends SET end_offset = 'text' WHERE partition = 0",
+        "UPDATE ends SET begin_offset = 'text' WHERE partition = 0; DELETE FROM batches WHERE first = 103",
+    ],
+)
+def test_a_value_of_another_type(folder: Path, damage: str) -> None:
+    """As a flipped byte in a row's header makes it."""
+    connection = sqlite3.connect(folder / FILE_NAME)
+    connection.executescript(damage)
+    connection.close()
+    log = _open(folder)
+    with pytest.raises(Corrupted, match="damaged: a value has another type than was stored; restore"):
+        _all(log, ZERO)
+
+
+def test_a_row_that_only_its_index_has(folder: Path) -> None:
+    connection = sqlite3.connect(folder / FILE_NAME, isolation_level=None)
+    connection.execute("PRAGMA writable_schema = ON")
+    where = "type = 'index' AND tbl_name = 'batches' AND sql IS NOT NULL"
+    indices = connection.execute(f"SELECT * FROM sqlite_master WHERE {where}").fetchall()
+    assert indices
+    connection.execute(f"DELETE FROM sqlite_master WHERE {where}")
+    connection.close()
+    connection = sqlite3.connect(folder / FILE_NAME, isolation_level=None)
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.execute("DELETE FROM batches WHERE first = 103")
+    connection.executemany("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", indices)
+    connection.close()
+    log = _open(folder)
+    with pytest.raises(Corrupted, match="damaged: a row is missing; restore"):
+        _all(log, ZERO)
