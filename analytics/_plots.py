@@ -31,12 +31,18 @@ def _number(value: float) -> str:
     return f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}"
 
 
-def line(times: Sequence[datetime], values: Sequence[float], unit: str, label: str) -> str:
-    """Values over time, as steps with the area below filled. `label` tells people who cannot see it what it shows."""
+def line(
+    times: Sequence[datetime], values: Sequence[float], unit: str, label: str, span: tuple[datetime, datetime] | None = None
+) -> str:  # fmt: skip
+    """Values over time, as steps with the area below filled. `label` tells people who cannot see it what it shows.
+
+    `span` is the least the time axis covers, so that plots of one page can be read against each other."""
     if not times:
         return "<p class='none'>Nothing yet.</p>"
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    begin, end = times[0], max(times[-1], times[0] + timedelta(seconds=1))
+    first, last = span or (times[0], times[-1])
+    begin = min(first, times[0])
+    end = max(last, times[-1], begin + timedelta(seconds=1))
     step = nice_step(max(values))
     top = step * max(1, -(-max(values) // step))
 

@@ -20,7 +20,7 @@ h1{font-size:26px;margin:0 0 4px}h2{font-size:17px;margin:36px 0 8px}p{margin:4p
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:3px 18px 3px 0;text-align:left;border-bottom:1px solid var(--rule)}
 th{font-weight:600;color:var(--soft)}.n{text-align:right}svg{width:100%;height:auto;display:block}
 .grid{stroke:var(--rule)}.axis{fill:var(--soft);font-size:12px}.line{fill:none;stroke:var(--mark);stroke-width:1.5}
-.area{fill:var(--fill)}.bar{fill:var(--mark)}.wide{overflow-x:auto}.ok{color:#1a7f37}.bad{color:#cf222e;font-weight:600}
+.area{fill:var(--fill)}.bar{fill:var(--mark)}.wide{overflow-x:auto}.plot svg{min-width:640px}.ok{color:#1a7f37}.bad{color:#cf222e;font-weight:600}
 .key{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:12px;margin:20px 0 8px}
 .key b{display:block;font-size:22px;font-weight:600}.key span{color:var(--soft)}
 """
@@ -47,6 +47,17 @@ def _times(table: Table) -> list[datetime]:
     return [row[0] for row in table.rows if isinstance(row[0], datetime)]
 
 
+def _span(*tables: Table) -> tuple[datetime, datetime] | None:
+    """From the first to the last moment that any of them tells of."""
+    all_times = [t for table in tables for t in _times(table)]
+    return (min(all_times), max(all_times)) if all_times else None
+
+
+def _plot(svg: str) -> str:
+    """On a narrow screen a plot is scrolled rather than made unreadably small."""
+    return f"<div class='wide plot'>{svg}</div>"
+
+
 def _once(gaps: Table) -> str:
     missing, doubled = sum(_column(gaps, "missing")), sum(_column(gaps, "doubled"))
     entries = sum(_column(gaps, "entries"))
@@ -65,26 +76,38 @@ def page(report: Report) -> str:
     )  # fmt: skip
     key = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for value, name in figures)
     wide = duration(report.bucket_s)
+    span = _span(report.allocation, report.backlog)
     reasons = report.reasons
     sections = (
         (query("outcomes").title, _table(report.outcomes)),
         (query("waits_by_size").title, _table(report.waits)),
         (
             f"Cards allocated, averages over {wide}",
-            line(
-                _times(report.allocation),
-                _column(report.allocation, "cards_allocated"),
-                "cards",
-                "Cards allocated over time",
+            _plot(
+                line(
+                    _times(report.allocation),
+                    _column(report.allocation, "cards_allocated"),
+                    "cards",
+                    "Cards allocated over time",
+                    span,
+                )
             ),
         ),
         (
             f"Jobs waiting, most in {wide}",
-            line(_times(report.backlog), _column(report.backlog, "most_waiting"), "jobs", "Jobs waiting over time"),
+            _plot(
+                line(
+                    _times(report.backlog),
+                    _column(report.backlog, "most_waiting"),
+                    "jobs",
+                    "Jobs waiting over time",
+                    span,
+                )
+            ),
         ),
         (
             query("waiting_reasons").title,
-            bars([str(r[0]) for r in reasons.rows], _column(reasons, "hours"), "hours", "Hours waited by reason")
+            _plot(bars([str(r[0]) for r in reasons.rows], _column(reasons, "hours"), "hours", "Hours waited by reason"))
             + _table(reasons)
             if reasons.rows
             else "<p class='none'>Nothing did.</p>",

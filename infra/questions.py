@@ -78,20 +78,22 @@ class Questions:
             return [link._asdict() for link in inspect.links(now)]
 
     def jobs(self, state: str = "", user: str = "", queue: str = "", limit: int = 0) -> Answer:
-        """Jobs the engine knows, newest first; `state` may be `open`. `total` counts all that fit. Raises `Refused` for no state."""
+        """Jobs the engine knows, newest first; `state` may be `open`. `total` counts all that fit,
+        `at` is the time of the newest ledger entry. Raises `Refused` for no state."""
         if state and state not in STATES:
             near = get_close_matches(state, STATES, 1)
             hint = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(STATES)}"
             raise Refused(f"--state: there is no state {state!r}; {hint}")
         with self._follower.state() as now:
             found = [j._asdict() for j in inspect.jobs(now)]
+            at = now.at
         states = OPEN_STATES if state == "open" else (state,)
         kept = [
             j for j in found
             if (not state or j["state"] in states) and (not user or j["user"] == user) and (not queue or j["queue"] == queue)
         ]  # fmt: skip
         kept.reverse()
-        return {"total": len(kept), "known": len(found), "jobs": kept[:limit] if limit else kept}
+        return {"total": len(kept), "known": len(found), "at": at, "jobs": kept[:limit] if limit else kept}
 
     def job(self, job: str) -> Answer:
         """One job. Raises `NotFound`."""

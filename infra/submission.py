@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from schemas.accelerators import ACCELERATORS, candidates
 from schemas.errors import Refused
 from schemas.records import JobSubmitted, NodeRecorded
-from schemas.units import parse_bytes, parse_cards_milli, parse_cpu_milli, parse_duration_ms
+from schemas.units import gibibytes, parse_bytes, parse_cards_milli, parse_cpu_milli, parse_duration_ms
 
 ADJACENCY: Final = ("", "site", "data_centre", "rack", "node")
 # Where no node is known to take a share of: what a card's work is commonly given, and what work without a card is.
@@ -228,7 +228,7 @@ def _shares(
         memory_bytes = _parsed("memory", parse_bytes, spec.memory)
     else:
         memory_bytes = memory_share
-        inferred.append(Inferred("memory", f"{memory_bytes / (1 << 30):.4g}Gi", why))
+        inferred.append(Inferred("memory", f"{gibibytes(memory_bytes)}Gi", why))
     return cpu_milli, memory_bytes
 
 

@@ -179,6 +179,12 @@ def parse_slurm_memory(text: str) -> SlurmMemory:
     return SlurmMemory(_whole(text, value, "bytes"), {"": "", "n": "node", "c": "cpu"}[match[3]])  # type: ignore[arg-type]
 
 
+def gibibytes(amount_bytes: int) -> str:
+    """Bytes as a number of GiB that people can read and `parse_bytes` too: `0.0625`, `64`, `838200`."""
+    value = amount_bytes / (1 << 30)
+    return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+
+
 def parse_gbps(text: str) -> float:
     """A rate in Gbit/s (10^9 bits): '400', '400Gbps', '100G', '2.5 Gbit/s', '800 Mb/s', '50GB/s' (bytes: 400). Raises `Refused`."""
     hints = {

@@ -29,6 +29,7 @@ FAILED: Final = 1
 WRONG: Final = 2
 PARTLY: Final = 3
 FENCED: Final = 4
+GIBIBYTE: Final = 1 << 30
 
 Data = Annotated[Path | None, typer.Option("--data", help="Lockstep's data folder.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output, nothing else.")]
@@ -136,6 +137,11 @@ def span(ms: int) -> str:
             rest = s % width // below
             return f"{s // width}{unit}" + (f" {rest}{small}" if rest else "")
     return f"{s}s"
+
+
+def count_of(number: int, one: str, many: str = "") -> str:
+    """`1 node`, `1,213 nodes`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def log_to_stderr(level: str) -> None:

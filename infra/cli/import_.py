@@ -3,7 +3,6 @@
 Parses, shows, and appends to the log; what the file means is the sources' work (`connectors.sources`).
 """
 
-import json
 import sys
 import tempfile
 from collections import Counter
@@ -12,17 +11,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
 
 from connectors.sources.found import Found, Remark, Setting
 from connectors.sources.importing import Tool, read_file
-from infra.cli._common import Data, settings_of, told
+from infra.cli._common import GIBIBYTE, Data, count_of, say, settings_of, table, told
+from infra.cli._common import as_json as print_json
 from infra.wire import now_ms
 from infra.wiring import append, open_log, use_registry
 from schemas.codec import encode
-from schemas.errors import LockstepError, Refused
 from schemas.messages import Record
 
 app = typer.Typer(no_args_is_help=True, help="Take over nodes and jobs from another scheduler.")
@@ -73,11 +69,9 @@ def _take(
     tool: Tool, file: Path, data: Path | None, domain: str, site: str, *, dry_run: bool, as_json: bool, ended: bool
 ) -> None:
     """Exit codes: 0 everything was taken, 1 the log failed, 2 nothing could be taken, 3 some items were left out."""
-    console = Console(stderr=as_json)
     with told():
         chosen = settings_of(data).settings
-    setting = Setting(domain or chosen.domain, now_ms(), site, ended)
-    try:
+        setting = Setting(domain or chosen.domain, now_ms(), site, ended)
         found = _read(tool, file, setting)
         if not dry_run and (found.nodes or found.jobs):
             use_registry(chosen)
@@ -86,17 +80,11 @@ def _take(
                 append(log, "import", records(found), FLUSH_MS)
             finally:
                 log.close()
-    except Refused as e:
-        console.print(f"[red]{e}[/red]", highlight=False)
-        raise typer.Exit(2) from e
-    except LockstepError as e:
-        console.print(f"[red]The log did not take it: {e}[/red]", highlight=False)
-        raise typer.Exit(1) from e
     left_out = [r for r in found.remarks if not r.used]
     if as_json:
-        typer.echo(json.dumps(as_object(found, dry_run=dry_run)))
+        print_json(as_object(found, dry_run=dry_run))
     else:
-        _show(console, found, dry_run=dry_run)
+        _show(found, dry_run=dry_run)
     if not (found.nodes or found.jobs):
         raise typer.Exit(2)
     if left_out:
@@ -131,38 +119,39 @@ def as_object(found: Found, *, dry_run: bool) -> dict[str, object]:
     }
 
 
-def _show(console: Console, found: Found, *, dry_run: bool) -> None:
+def _show(found: Found, *, dry_run: bool) -> None:
     if found.nodes:
-        table = Table("node", "site", "cards", "model", "cores", "memory GiB", "state", box=SIMPLE)
-        for n in found.nodes[:SHOWN]:
-            memory = f"{n.memory_bytes / (1 << 30):,.0f}"
-            table.add_row(n.node, n.site, str(n.cards), n.card_model, f"{n.cpu_milli / 1000:g}", memory, n.admin_state)
-        console.print(table)
+        nodes = [
+            (n.node, n.site, n.cards, n.card_model, f"{n.cpu_milli / 1000:g}", f"{n.memory_bytes / GIBIBYTE:,.0f}", n.admin_state)
+            for n in found.nodes[:SHOWN]
+        ]  # fmt: skip
+        table(("node", "site", "cards", "model", "cores", "GiB", "state"), nodes, ("cards", "cores", "GiB"))
     if found.jobs:
-        table = Table("job", "user", "queue", "members", "cards each", "models", "cores each", "GiB each", box=SIMPLE)
-        for j in found.jobs[:SHOWN]:
-            # Of several models the last is the family that was asked for.
-            models = j.card_models[-1] if j.card_models else "any"
-            table.add_row(
-                j.job, j.user, j.queue, str(j.members), f"{j.cards_milli / 1000:g}", models,
-                f"{j.cpu_milli / 1000:g}", f"{j.memory_bytes / (1 << 30):,.1f}",
-            )  # fmt: skip
-        console.print(table)
+        # Of several models the last is the family that was asked for.
+        jobs = [
+            (
+                j.job, j.user, j.queue, j.members, f"{j.cards_milli / 1000:g}", j.card_models[-1] if j.card_models else "any",
+                f"{j.cpu_milli / 1000:g}", f"{j.memory_bytes / GIBIBYTE:,.1f}",
+            )
+            for j in found.jobs[:SHOWN]
+        ]  # fmt: skip
+        right = ("members", "cards each", "cores each", "GiB each")
+        table(("job", "user", "queue", "members", "cards each", "models", "cores each", "GiB each"), jobs, right)
     rest = max(0, len(found.nodes) - SHOWN) + max(0, len(found.jobs) - SHOWN)
     if rest:
-        console.print(f"… and {rest:,} more")
-    _show_remarks(console, [r for r in found.remarks if not r.used], "left out", "yellow")
-    _show_remarks(console, [r for r in found.remarks if r.used], "taken, but", "dim")
+        say(f"… and {rest:,} more")
+    _show_remarks([r for r in found.remarks if not r.used], "left out", "yellow")
+    _show_remarks([r for r in found.remarks if r.used], "taken, but", "dim")
     verb = "would be taken" if dry_run else "taken"
-    console.print(f"{found.format}: {len(found.nodes):,} nodes and {len(found.jobs):,} jobs {verb}.", highlight=False)
+    say(f"{found.format}: {count_of(len(found.nodes), 'node')} and {count_of(len(found.jobs), 'job')} {verb}.")
 
 
-def _show_remarks(console: Console, remarks: list[Remark], word: str, style: str) -> None:
+def _show_remarks(remarks: list[Remark], word: str, style: str) -> None:
     """One line for each; what is said of many items is said once, with where it began."""
     count = Counter(r.reason for r in remarks)
     first = {r.reason: r.where for r in reversed(remarks)}
     for reason, n in list(count.items())[:SHOWN]:
         also = f" (and {n - 1:,} more)" if n > 1 else ""
-        console.print(f"{word}: {first[reason]}{also}: {reason}", style=style, highlight=False, markup=False)
+        say(f"{word}: {first[reason]}{also}: {reason}", style)
     if len(count) > SHOWN:
-        console.print(f"… and {len(count) - SHOWN:,} other reasons; --json has them all", style=style)
+        say(f"… and {len(count) - SHOWN:,} other reasons; --json has them all", style)

@@ -117,7 +117,11 @@ def _timeout(text: str) -> int:
 
 def _wait(asked: Asked, answer: dict[str, Any], until: float) -> None:
     """Bring the answer up to date until the job waits no more, or until that moment of the monotonic clock."""
+    said = ""
     while answer["state"] == "pending" and time.monotonic() < until:
+        if answer["reason"] != said:
+            said = answer["reason"]
+            note(f"{answer['job']} waits: {said}")
         time.sleep(LOOK_S)
         now = cast(dict[str, Any], asked("job", job=answer["job"]))
         answer |= {field: now[field] for field in ("state", "code", "reason", "nodes")}

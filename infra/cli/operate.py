@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,12 +19,14 @@ from infra import api, probes
 from infra.about import VERSION
 from infra.cli._common import FAILED, Data, Json, as_json, command, fail, log_to_stderr, say, settings_of, table
 from infra.rebuild import rebuild as from_the_log
-from infra.registering import Registered, register_schemas
 from infra.roles import Roles, exit_code, on_signals
 from infra.settings import Settings, hidden
 from infra.wiring import ROLES, Role, SharedDatabase, data_folder, open_log, use_registry
 from schemas.errors import LockstepError, Refused
 from schemas.topics import TOPICS
+
+if TYPE_CHECKING:
+    from infra.registering import Registered
 
 _log = logging.getLogger("lockstep.up")
 LOCK: Final = "up.lock"
@@ -148,6 +150,8 @@ def provision(data: Data = None, dry_run: DryRun = False, json: Json = False) ->
         log.close()
     schemas: list[Registered] = []
     if chosen.registry:
+        from infra.registering import register_schemas  # noqa: PLC0415 - a third of a second that most do without
+
         schemas = register_schemas(chosen, dry_run=dry_run)
     if json:
         as_json([asdict(s) for s in steps] + [asdict(s) for s in schemas])

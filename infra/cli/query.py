@@ -7,11 +7,13 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from infra.cli._common import (
+    GIBIBYTE,
     PARTLY,
     Data,
     Json,
     as_json,
     command,
+    count_of,
     fail,
     mapping_of,
     moment,
@@ -24,10 +26,11 @@ from infra.cli._common import (
 from infra.client import Asked, ask
 from infra.wire import MAX_ROWS, now_ms
 from schemas.errors import NotFound
+from schemas.units import gibibytes
 
 Row = dict[str, Any]  # JSON from either side; shown, never computed with
-GIBIBYTE: Final = 1 << 30
 SHOWN: Final = 50
+DAY_MS: Final = 86_400_000
 State = Annotated[str, typer.Option(help="Only jobs in this state; `open`: pending, placed and running.")]
 Limit = Annotated[int, typer.Option(min=0, help="No more than that many; 0: all.")]
 
@@ -45,6 +48,7 @@ def nodes(
     site: Annotated[str, typer.Option(help="Only nodes of this site.")] = "",
     state: Annotated[str, typer.Option(help="Only nodes in this state.")] = "",
     model: Annotated[str, typer.Option(help="Only nodes with this card model.")] = "",
+    limit: Limit = SHOWN,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -69,10 +73,12 @@ def nodes(
             f"{n['cpu_free_milli'] / 1000:g}/{n['cpu_milli'] / 1000:g}",
             f"{n['memory_free_bytes'] / GIBIBYTE:,.0f}/{n['memory_bytes'] / GIBIBYTE:,.0f}", _few(n["jobs"]),
         )
-        for n in found
+        for n in found[: limit or None]
     ]  # fmt: skip
     right = ("cards", "free", "cores free", "GiB free")
     table(("node", "site", "rack", "state", "model", "cards", "free", "cores free", "GiB free", "jobs"), rows, right)
+    if len(found) > len(rows):
+        note(f"{len(found) - len(rows):,} more; --limit 0 shows all, --site, --state and --model choose.")
 
 
 def links(data: Data = None, json: Json = False) -> None:
@@ -119,10 +125,12 @@ def jobs(
         as_json(answer["jobs"])
         return
     now = now_ms()
+    # Simulated time, or a log that ended long ago: what waits there has not waited until today.
+    past = not asked.running and 0 < answer["at"] < now - DAY_MS
     rows = [
         (
             j["job"], j["user"], j["queue"], j["state"], j["position"] or "", j["members"], f"{j['cards_milli_total'] / 1000:g}",
-            _since(j, now), _few(j["nodes"]), _first_sentence(j["reason"]),
+            _since(j, answer["at"] if past else now), _few(j["nodes"]), _first_sentence(j["reason"]),
         )
         for j in answer["jobs"]
     ]  # fmt: skip
@@ -134,6 +142,8 @@ def jobs(
         rows,
         ("place", "members", "cards"),
     )
+    if past:
+        note(f"As of {moment(answer['at'])} UTC, where the ledger ends.")
     hidden = answer["total"] - len(rows)
     if hidden > 0:
         note(f"{hidden:,} more; --limit 0 shows all, --state open those that are not over.")
@@ -146,7 +156,13 @@ def _tell_unread(asked: Asked) -> None:
     behind = [t["behind"] for t in cast(list[Row], asked("topics"))]
     events = sum(n for groups in behind for group, n in groups.items() if group.startswith(("observe", "decide")))
     if events:
-        note(f"{events:,} {'event waits' if events == 1 else 'events wait'} in the log; `lockstep up` takes them up.")
+        note(f"{count_of(events, 'event waits', 'events wait')} in the log; `lockstep up` takes them up.")
+
+
+def _landing(asked: Asked) -> int:
+    """Ledger entries that ClickHouse does not have yet."""
+    ledger = next(t for t in cast(list[Row], asked("topics")) if t["topic"] == "ledger")
+    return sum(ledger["behind"].values())
 
 
 def _since(job: Row, now: int) -> str:
@@ -175,6 +191,7 @@ def why(job: Annotated[str, typer.Argument(help="Id of the job.")], data: Data =
     with ask(settings_of(data).settings) as asked:
         try:
             told = cast(Row, asked("why", job=job))
+            landing = 0 if json else _landing(asked)
         except NotFound:
             _tell_unread(asked)
             raise
@@ -195,7 +212,7 @@ def why(job: Annotated[str, typer.Argument(help="Id of the job.")], data: Data =
         say(_sentence(told["reason"]))
     say(
         f"Asked: {a['members']} {'member' if a['members'] == 1 else 'members'}, each {cards}{models}, {a['cpu_milli'] / 1000:g} cores, "
-        f"{a['memory_bytes'] / GIBIBYTE:.4g} GiB; queue {a['queue']}, priority {a['priority']}, user {a['user']}."
+        f"{gibibytes(a['memory_bytes'])} GiB; queue {a['queue']}, priority {a['priority']}, user {a['user']}."
     )
     if told["inferred"]:
         say(f"Inferred: {', '.join(told['inferred'])}.")
@@ -210,6 +227,8 @@ def why(job: Annotated[str, typer.Argument(help="Id of the job.")], data: Data =
         hidden = len(told["history"]) - len(shown)
         if hidden:
             note(f"{hidden:,} more; --json has all.")
+    if landing:
+        note(f"The last {count_of(landing, 'ledger entry', 'ledger entries')} of all jobs are still landing.")
 
 
 def _telling(history: list[Row]) -> list[Row]:
@@ -294,7 +313,7 @@ def _show(answer: Row, *, json: bool) -> None:
     right = [c for c, t in zip(columns, answer["types"], strict=True) if "Int" in t or "Float" in t]
     table(columns, answer["rows"], right, answer.get("title", ""))
     n = len(answer["rows"])
-    note(f"{n:,} {'row' if n == 1 else 'rows'}")
+    note(count_of(n, "row"))
 
 
 def report(

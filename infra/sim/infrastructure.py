@@ -309,8 +309,6 @@ class SimulatedInfrastructure:
         self, node: Node, job: str, attempt: int, kind: str, now: int, *, exit_code: int = 0, reason: str = ""
     ) -> None:
         receipt = Receipt(job, now, self._domain, attempt, node.row.node, kind, exit_code, reason)
-        if exit_code and not reason:
-            receipt = receipt._replace(reason=f"exit code {exit_code}")
         self._post.send(Record("receipts", job.encode(), encode(receipt)), now, job, attempt, node.row.node, kind)
         self.sent += 1
 

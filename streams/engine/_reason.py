@@ -1,5 +1,7 @@
 """Amounts in the words of reasons: one way to write cards, cores and memory for people. Used by `_place`."""
 
+from schemas.units import gibibytes
+
 
 def times(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
@@ -17,4 +19,4 @@ def cores(milli: int) -> str:
 
 def gib(amount: int) -> str:
     """Bytes as GiB of memory."""
-    return f"{amount / (1 << 30):.4g} GiB"
+    return f"{gibibytes(amount)} GiB"

@@ -97,6 +97,15 @@ def test_the_report_tells_it(db: Database) -> None:
     assert "Each of 18 ledger entries is in ClickHouse once" in html
 
 
+def test_a_job_cancelled_while_it_waited_has_waited(db: Database) -> None:
+    """`c` waited until the end of its story; that it was cancelled then does not make it one that never waited."""
+    db.command(
+        "INSERT INTO job_ended SELECT * REPLACE ('c' AS job, 0 AS attempt, 'cancelled' AS outcome, at + INTERVAL 1 HOUR AS at, "
+        "99 AS seq, 0 AS exit_code) FROM job_ended WHERE job = 'b'"
+    )
+    assert "2 of 3 jobs waited (66.7 %)." in " ".join(report.terminal(report.collect(db)).split())
+
+
 def test_nothing_landed_is_said(empty: Database) -> None:
     with pytest.raises(Refused, match="nothing has landed"):
         report.collect(empty)
@@ -115,5 +124,8 @@ def test_axes_have_round_steps() -> None:
     assert [nice_step(v) for v in (0.0, 1.0, 16.0, 64.6, 6_212.0)] == [1.0, 0.5, 5.0, 20.0, 2_000.0]
     assert "<svg" in bars(["a"], [0.0], "h", "t")
     assert line([], [], "cards", "t") == "<p class='none'>Nothing yet.</p>"
+    day, hour = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 1, tzinfo=UTC)
+    both = [line(times, [1.0] * len(times), "cards", "t", (day, hour)) for times in ([day], [day, hour], [hour])]
+    assert all("01 Jan 00:00</text>" in svg and "01 Jan 01:00</text>" in svg for svg in both)
     one = line([datetime(2026, 1, 1, tzinfo=UTC)], [3.0], "cards", 'a "title"')
     assert "&quot;title&quot;" in one

@@ -99,6 +99,7 @@ def test_waiting_ends_with_the_placement_or_with_code_3(provisioned: Lockstep) -
     )
     assert late.code == 3
     assert "two waits: " in late.out
+    assert late.err.startswith("two waits: ")  # said at once, not only when the time is over
     assert "two was not placed within 2s; it goes on waiting in its queue" in late.err
     asked = lockstep("why", "two", "--json").json
     assert asked["state"] == "pending"

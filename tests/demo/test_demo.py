@@ -1,11 +1,14 @@
 """The demo in small: what it leaves behind, what it counts, and what it does to folders that are not its own."""
 
+import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from connectors.log.embedded import EmbeddedLog
 from connectors.snapshots import FolderSnapshots
+from infra.cli import make_app
 from infra.demo import DOMAIN, MARK, SNAPSHOTS, Account, Outcome, Plan, fresh_folder, run
 from infra.demo_pipeline import Progress
 from schemas.errors import Refused
@@ -42,6 +45,12 @@ def test_too_few_nodes_leave_jobs_waiting_with_their_reason(tmp_path: Path) -> N
     assert outcome.account.faults() == []
     assert outcome.account.logged["JobPending"] > 0
     assert outcome.played.placed == outcome.played.ended
+    # Who asks later is told in the time of the trace, not in years until today.
+    told = CliRunner().invoke(make_app("jobs"), ["jobs", "--data", str(tmp_path / "demo"), "--state", "pending"])
+    assert "As of 2023-" in told.stderr
+    assert not re.search(r"\d{4,}d", told.stdout)
+    told = CliRunner().invoke(make_app("nodes"), ["nodes", "--data", str(tmp_path / "demo"), "--limit", "1"])
+    assert "2 more; --limit 0 shows all" in told.stderr
 
 
 def test_faults_change_the_history_but_not_the_account(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tests.support.chdb_front import HttpClickHouse
 NAMES = list(TABLES["ledger"].values())
 KILLS = int(os.environ.get("LOCKSTEP_INSERT_KILLS", "20"))
 BATCH = 3_000
+HOUR_MS = 3_600_000
 
 
 def test_away_for_longer_than_a_batch(log: MemoryLog, front: HttpClickHouse) -> None:
@@ -71,7 +72,8 @@ def test_killed_in_mid_insert(log: MemoryLog, front: HttpClickHouse, kills: int)
     worker = lander(log, lambda: db, metrics, max_rows=BATCH)
     made, hit = 0, 0
     while hit < kills:
-        write(log, entries(BATCH, made + 1))
+        # Each batch lies in several months, which are parts of their own; over and over the same ones, so that parts merge.
+        write(log, [row._replace(at=START_MS + row.seq % (2 * BATCH) * HOUR_MS) for row in entries(BATCH, made + 1)])
         made += BATCH
         # An insert of the batch's fourteen tables takes some hundred milliseconds here: somewhere in it the engine dies.
         assassin = threading.Timer(rng.uniform(0.0, 0.25), front.kill)

@@ -11,6 +11,7 @@ from schemas.errors import Refused
 from schemas.units import (
     INT64_MAX,
     KUBERNETES,
+    gibibytes,
     parse_bytes,
     parse_cards_milli,
     parse_cpu_milli,
@@ -277,3 +278,11 @@ def test_no_digit_is_lost(digits: int, places: int, suffix: str) -> None:
             parse_bytes(text)
     else:
         assert parse_bytes(text) == parse_kubernetes_bytes(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(1 << 26, "0.0625"), (64 << 30, "64"), (838_200 << 30, "838200"), (1000 << 30, "1000"), (0, "0")]
+)
+def test_memory_for_people_is_read_back(size: int, text: str) -> None:
+    assert gibibytes(size) == text
+    assert parse_bytes(f"{text}Gi") == size

@@ -16,7 +16,7 @@ RUN = CliRunner()
 
 def invoke(*words: str | Path) -> tuple[int, str]:
     result = RUN.invoke(app, [str(w) for w in words])
-    return result.exit_code, result.stdout
+    return result.exit_code, result.stdout + result.stderr
 
 
 def test_a_dry_run_appends_nothing(tmp_path: Path) -> None:
