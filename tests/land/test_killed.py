@@ -21,6 +21,8 @@ from tests.support.chdb_front import HttpClickHouse
 NAMES = list(TABLES["ledger"].values())
 KILLS = int(os.environ.get("LOCKSTEP_INSERT_KILLS", "20"))
 BATCH = 3_000
+# Kills between two landings that are only timed.
+UNDISTURBED = 20
 HOUR_MS = 3_600_000
 
 
@@ -70,13 +72,23 @@ def test_killed_in_mid_insert(log: MemoryLog, front: HttpClickHouse, kills: int)
     metrics = Metrics()
     db = connect(front.url)
     worker = lander(log, lambda: db, metrics, max_rows=BATCH)
-    made, hit = 0, 0
-    while hit < kills:
+    made, hit, took_s = 0, 0, 0.0
+
+    def batch() -> None:
         # Each batch lies in several months, which are parts of their own; over and over the same ones, so that parts merge.
+        nonlocal made
         write(log, [row._replace(at=START_MS + row.seq % (2 * BATCH) * HOUR_MS) for row in entries(BATCH, made + 1)])
         made += BATCH
-        # An insert of the batch's fourteen tables takes some hundred milliseconds here: somewhere in it the engine dies.
-        assassin = threading.Timer(rng.uniform(0.0, 0.25), front.kill)
+
+    while hit < kills:
+        if hit % UNDISTURBED == 0:
+            batch()
+            began = time.monotonic()
+            land_all(worker)
+            took_s = time.monotonic() - began
+        batch()
+        # Somewhere in the inserts of the batch's fourteen tables the engine dies.
+        assassin = threading.Timer(rng.uniform(0.0, took_s), front.kill)
         assassin.start()
         try:
             while worker.step(START_MS, 0):
