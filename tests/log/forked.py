@@ -4,6 +4,7 @@ The tests that use it have no log open when they fork: SQLite's locks belong to 
 """
 
 import contextlib
+import faulthandler
 import os
 import resource
 import signal
@@ -29,6 +30,8 @@ def forked(work: Callable[[Callable[[str], None]], None]) -> Child:
         try:
             os.close(reading)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            # Such work takes a second at most. A child that hangs says where, and ends.
+            faulthandler.dump_traceback_later(120, exit=True)
             work(lambda text: (os.write(writing, text.encode()), None)[1])
             code = 0
         except BaseException:

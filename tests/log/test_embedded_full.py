@@ -160,4 +160,4 @@ def test_a_real_disk_without_room(tmp_path: Path) -> None:
         if os.environ.get("LOCKSTEP_REQUIRE_ALL") == "1" and os.strerror(errno.EPERM) not in child.said:
             pytest.fail(child.said)
         pytest.skip(child.said[5:])
-    assert (child.code, child.said) == (0, "done")
+    assert (child.code, child.signal, child.said) == (0, 0, "done")
