@@ -3,6 +3,8 @@
 import ctypes
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,35 +131,48 @@ def _small_disk(at: Path, size: int) -> str | None:
     return None
 
 
+def small_disk_fills_up(disk: Path, say: Callable[[str], None]) -> None:
+    """Run in a process of its own, started afresh: a forked child of one that has used polars may not use it."""
+    reason = _own_mounts() or _small_disk(disk, 4 << 20)
+    if reason:
+        say(f"SKIP {reason}")
+        return
+    ballast = disk / "ballast"
+    ballast.write_bytes(bytes(1 << 20))
+    log = _new(disk)
+    member = _member(log)
+    count = _commits_until_full(member)
+    assert count > 5
+    assert os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize < 200_000
+    _check(log, count)
+    ballast.unlink()
+    _commit(member, count)  # the same member, the same log: there is room again
+    _check(log, count + 1)
+    log.close()
+    again = EmbeddedLog(disk, upkeep_every_ms=0)
+    _check(again, count + 1)
+    again.close()
+    say("done")
+
+
 def test_a_real_disk_without_room(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-
-    def work(say: Callable[[str], None]) -> None:
-        reason = _own_mounts() or _small_disk(disk, 4 << 20)
-        if reason:
-            say(f"SKIP {reason}")
-            return
-        ballast = disk / "ballast"
-        ballast.write_bytes(bytes(1 << 20))
-        log = _new(disk)
-        member = _member(log)
-        count = _commits_until_full(member)
-        assert count > 5
-        assert os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize < 200_000
-        _check(log, count)
-        ballast.unlink()
-        _commit(member, count)  # the same member, the same log: there is room again
-        _check(log, count + 1)
-        log.close()
-        again = EmbeddedLog(disk, upkeep_every_ms=0)
-        _check(again, count + 1)
-        again.close()
-        say("done")
-
-    child = forked(work)
-    if child.said.startswith("SKIP"):
+    code = (
+        "import sys; from pathlib import Path; from tests.log.test_embedded_full import small_disk_fills_up; "
+        "small_disk_fills_up(Path(sys.argv[1]), print)"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "disk")],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    said = done.stdout.strip()
+    if said.startswith("SKIP"):
         # Nothing that could be installed gives an unprivileged container mounts of its own.
-        if os.environ.get("LOCKSTEP_REQUIRE_ALL") == "1" and os.strerror(errno.EPERM) not in child.said:
-            pytest.fail(child.said)
-        pytest.skip(child.said[5:])
-    assert (child.code, child.signal, child.said) == (0, 0, "done")
+        if os.environ.get("LOCKSTEP_REQUIRE_ALL") == "1" and os.strerror(errno.EPERM) not in said:
+            pytest.fail(said)
+        pytest.skip(said[5:])
+    assert (done.returncode, said) == (0, "done"), done.stderr
