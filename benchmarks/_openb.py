@@ -6,9 +6,7 @@ that is allocated when 100 % and 130 % of it have been asked for (Weng et al., "
 Used by `benchmarks.placement` and its tests. Every placement is checked here, whoever made it.
 """
 
-import csv
 import gzip
-import io
 import random
 from importlib import resources
 from typing import Final, NamedTuple, Protocol
@@ -16,8 +14,12 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from connectors.sources import openb
+from connectors.sources.found import Setting
+from schemas.records import JobSubmitted
+
 FOLDER: Final = resources.files("connectors.sources") / "data"
-NODES_FILE: Final = "openb_node_list_gpu_node.csv"
+SETTING: Final = Setting("default", 0)
 DEFAULT: Final = "default"
 # Other mixes of requests on the same nodes; `benchmarks/data/README.md` says what is different.
 VARIANTS: Final = ("cpu250", "gpushare100", "gpuspec33", "multigpu50")
@@ -30,7 +32,7 @@ class Pod(NamedTuple):
     """What a pod asks for. `cards` of `milli` each: either one card or less of it, or several whole ones; 0 cards: CPU only."""
 
     cpu_milli: int
-    memory_mib: int
+    memory_bytes: int
     cards: int
     milli: int
     models: tuple[str, ...]
@@ -39,6 +41,11 @@ class Pod(NamedTuple):
     def demand(self) -> int:
         """Milli-cards."""
         return self.cards * self.milli
+
+    @property
+    def shared(self) -> bool:
+        """Less than a card."""
+        return 0 < self.milli < WHOLE
 
 
 class Cluster:
@@ -59,7 +66,7 @@ class Cluster:
         assert len(chosen) == pod.cards, "as many cards as asked"
         assert not pod.models or str(self.models[row]) in pod.models, "a model that is allowed"
         self.cpu_free[row] -= pod.cpu_milli
-        self.memory_free[row] -= pod.memory_mib
+        self.memory_free[row] -= pod.memory_bytes
         self.free[row, chosen] -= pod.milli
         assert self.cpu_free[row] >= 0, "CPU is there"
         assert self.memory_free[row] >= 0, "memory is there"
@@ -77,25 +84,26 @@ class Policy(Protocol):
 
 def cluster(first: int | None = None) -> Cluster:
     """The trace's 1,213 nodes with 6,212 cards, or the first of them, all free."""
-    rows = list(csv.DictReader(io.StringIO((FOLDER / NODES_FILE).read_text())))[:first]
-    column = {c: np.array([int(r[c]) for r in rows], np.int64) for c in ("cpu_milli", "memory_mib", "gpu")}
-    return Cluster(column["cpu_milli"], column["memory_mib"], column["gpu"], [r["model"] for r in rows])
+    nodes = openb.read((FOLDER / openb.NODES_FILE).read_text(), SETTING, openb.NODES_FILE).nodes[:first]
+    cpu, memory, cards = (
+        np.array([getattr(n, field) for n in nodes], np.int64) for field in ("cpu_milli", "memory_bytes", "cards")
+    )
+    return Cluster(cpu, memory, cards, [n.card_model for n in nodes])
 
 
 def pods(variant: str = DEFAULT) -> list[Pod]:
     """The pods of the trace (8,152 in the default list)."""
     folder = FOLDER if variant == DEFAULT else resources.files("benchmarks") / "data"
-    text = gzip.decompress((folder / f"openb_pod_list_{variant}.csv.gz").read_bytes()).decode()
-    return [
-        Pod(
-            int(r["cpu_milli"]),
-            int(r["memory_mib"]),
-            int(r["num_gpu"]),
-            0 if r["num_gpu"] == "0" else int(r["gpu_milli"]) if r["num_gpu"] == "1" else WHOLE,
-            tuple(m for m in r.get("gpu_spec", "").split("|") if m),
-        )
-        for r in csv.DictReader(io.StringIO(text))
-    ]
+    name = f"openb_pod_list_{variant}.csv.gz"
+    found = openb.read(gzip.decompress((folder / name).read_bytes()).decode(), SETTING, name)
+    assert not found.remarks, found.remarks
+    return [_pod(j) for j in found.jobs]
+
+
+def _pod(job: JobSubmitted) -> Pod:
+    cards, share = divmod(job.cards_milli, WHOLE)
+    asked = (1, share) if share else (cards, WHOLE if cards else 0)
+    return Pod(job.cpu_milli, job.memory_bytes, *asked, job.card_models)
 
 
 def arrivals(trace: list[Pod], capacity: int, seed: int, until: float = 1.3) -> list[Pod]:

@@ -16,13 +16,11 @@ from typing import Final, NamedTuple
 from benchmarks import _openb
 from benchmarks._openb import DEFAULT, VARIANTS, Cluster, Pod, Policy
 from benchmarks.peers.packing import BestFit, Fgd
-from connectors.sources.cards import card, wanted
 from schemas.records import JobCancelled, JobPlaced, JobSubmitted, NodeChanged
 from streams.engine import State, accept, decide
 
 DOMAIN: Final = "default"
 BEGIN_MS: Final = 1_800_000_000_000
-MIB: Final = 1 << 20
 SEEDS: Final = range(1001, 1011)
 QUICK_NODES: Final = 40
 
@@ -37,11 +35,10 @@ class Engine:
         for row in range(len(there.cards)):
             name = f"node-{row:05d}"
             self._rows[name] = row
-            made = card(str(there.models[row]))
             cards = int(there.cards[row])
             node = NodeChanged(
-                name, BEGIN_MS, DOMAIN, "site-1", "", "", "", "", "", cards, made.model, made.memory_bytes,
-                int(there.cpu_free[row]), int(there.memory_free[row]) * MIB, 0, "", (), "", "up", cards, "registered", 0,
+                name, BEGIN_MS, DOMAIN, "site-1", "", "", "", "", "", cards, str(there.models[row]), 0,
+                int(there.cpu_free[row]), int(there.memory_free[row]), 0, "", (), "", "up", cards, "registered", 0,
             )  # fmt: skip
             accept(self.state, node, f"changes/0@{row}", BEGIN_MS)
 
@@ -50,8 +47,8 @@ class Engine:
         now = BEGIN_MS + self._jobs
         name = f"job-{self._jobs:06d}"
         job = JobSubmitted(
-            name, now, DOMAIN, "openb", "default", 0, 1, pod.demand, tuple(m for w in pod.models for m in wanted(w)), 0,
-            pod.cpu_milli, pod.memory_mib * MIB, "", 0, 0, (), (), (),
+            name, now, DOMAIN, "openb", "default", 0, 1, pod.demand, pod.models, 0,
+            pod.cpu_milli, pod.memory_bytes, "", 0, 0, (), (), (),
         )  # fmt: skip
         accept(self.state, job, f"jobs/0@{self._jobs}", now)
         for entry in decide(self.state, now):

@@ -24,7 +24,7 @@ F64 = npt.NDArray[np.float64]
 
 def _fits(there: Cluster, pod: Pod, rows: I64) -> npt.NDArray[np.bool_]:
     """Which of these rows could take the pod."""
-    ok: npt.NDArray[np.bool_] = (there.cpu_free[rows] >= pod.cpu_milli) & (there.memory_free[rows] >= pod.memory_mib)
+    ok: npt.NDArray[np.bool_] = (there.cpu_free[rows] >= pod.cpu_milli) & (there.memory_free[rows] >= pod.memory_bytes)
     if pod.models:
         ok &= np.isin(there.models[rows], pod.models)
     if pod.cards:
@@ -78,7 +78,7 @@ class BestFit(_Scored):
 
     def mask(self, pod: Pod, row: int) -> int:
         free = self.there.free[row]
-        if pod.cards == 1 and pod.milli < WHOLE:
+        if pod.shared:
             return 1 << int(np.where(free >= pod.milli, free, 2 * WHOLE).argmin())
         return _lowest(free, pod)
 
@@ -119,7 +119,7 @@ class Fgd(_Scored):
         there = self.there
         free, cpu, allowed = there.free[rows], there.cpu_free[rows], self._allowed[rows]
         before = self._fragments(cpu, free, allowed)
-        if pod.cards == 1 and pod.milli < WHOLE:
+        if pod.shared:
             choices = np.repeat(free[:, None, :], CARDS, axis=1)
             choices[:, range(CARDS), range(CARDS)] -= pod.milli
             lost = self._fragments(
@@ -139,6 +139,6 @@ class Fgd(_Scored):
         return np.floor(100 / (1 + np.exp(growth)))
 
     def mask(self, pod: Pod, row: int) -> int:
-        if pod.cards == 1 and pod.milli < WHOLE:
+        if pod.shared:
             return 1 << int(self._after(pod, np.array([row], np.int64))[1][0])
         return _lowest(self.there.free[row], pod)

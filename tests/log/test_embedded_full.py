@@ -131,11 +131,11 @@ def _small_disk(at: Path, size: int) -> str | None:
     return None
 
 
-def small_disk_fills_up(disk: Path, say: Callable[[str], None]) -> None:
+def small_disk_fills_up(disk: Path) -> None:
     """Run in a process of its own, started afresh: a forked child of one that has used polars may not use it."""
     reason = _own_mounts() or _small_disk(disk, 4 << 20)
     if reason:
-        say(f"SKIP {reason}")
+        print(f"SKIP {reason}")
         return
     ballast = disk / "ballast"
     ballast.write_bytes(bytes(1 << 20))
@@ -152,13 +152,13 @@ def small_disk_fills_up(disk: Path, say: Callable[[str], None]) -> None:
     again = EmbeddedLog(disk, upkeep_every_ms=0)
     _check(again, count + 1)
     again.close()
-    say("done")
+    print("done")
 
 
 def test_a_real_disk_without_room(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tests.log.test_embedded_full import small_disk_fills_up; "
-        "small_disk_fills_up(Path(sys.argv[1]), print)"
+        "small_disk_fills_up(Path(sys.argv[1]))"
     )
     root = Path(__file__).parents[2]
     done = subprocess.run(
