@@ -58,7 +58,7 @@ def nodes(
         if not json:
             _tell_unread(asked)
     if json:
-        as_json(found)
+        as_json(found if limit == SHOWN else found[: limit or None])
         return
     if not found:
         say(

@@ -1,5 +1,6 @@
 """The demo in small: what it leaves behind, what it counts, and what it does to folders that are not its own."""
 
+import json
 import re
 from pathlib import Path
 
@@ -51,6 +52,9 @@ def test_too_few_nodes_leave_jobs_waiting_with_their_reason(tmp_path: Path) -> N
     assert not re.search(r"\d{4,}d", told.stdout)
     told = CliRunner().invoke(make_app("nodes"), ["nodes", "--data", str(tmp_path / "demo"), "--limit", "1"])
     assert "2 more; --limit 0 shows all" in told.stderr
+    for words, count in ((("--limit", "1"), 1), ((), 3)):
+        told = CliRunner().invoke(make_app("nodes"), ["nodes", "--data", str(tmp_path / "demo"), "--json", *words])
+        assert len(json.loads(told.stdout)) == count
 
 
 def test_faults_change_the_history_but_not_the_account(tmp_path: Path) -> None:
