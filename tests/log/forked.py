@@ -4,7 +4,6 @@ The tests that use it have no log open when they fork: SQLite's locks belong to 
 """
 
 import contextlib
-import faulthandler
 import os
 import resource
 import signal
@@ -30,8 +29,9 @@ def forked(work: Callable[[Callable[[str], None]], None]) -> Child:
         try:
             os.close(reading)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            # Such work takes a second at most. A child that hangs says where, and ends.
-            faulthandler.dump_traceback_later(120, exit=True)
+            # Such work takes a second at most: one that hangs ends by this signal. (Not by faulthandler's timer: pytest has set that
+            # in the parent, and a child that sets it again waits for a thread that it has not.)
+            signal.alarm(120)
             work(lambda text: (os.write(writing, text.encode()), None)[1])
             code = 0
         except BaseException:

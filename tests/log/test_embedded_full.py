@@ -132,7 +132,8 @@ def _small_disk(at: Path, size: int) -> str | None:
 
 
 def small_disk_fills_up(disk: Path) -> None:
-    """Run in a process of its own, started afresh: a forked child of one that has used polars may not use it."""
+    """Run in a process of its own, started afresh: it reads too, and a forked child of a test process that has Kafka's client, polars
+    and chDB in it crashed there."""
     reason = _own_mounts() or _small_disk(disk, 4 << 20)
     if reason:
         print(f"SKIP {reason}")
