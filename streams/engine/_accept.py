@@ -26,8 +26,9 @@ from schemas.records import (
     ReceiptRecorded,
     Row,
 )
+from streams.engine._classes import WHOLE
 from streams.engine._evolve import ACTIVE, evolve
-from streams.engine._nodes import LEVELS, WHOLE
+from streams.engine._nodes import LEVELS
 from streams.engine._state import State
 
 DAY_MS: Final = 24 * 3600 * 1000

@@ -6,7 +6,7 @@ Called by `streams.decide` for each new entry, in order, after it was evolved. C
 from collections.abc import Iterable
 
 from schemas.records import Command, JobCancelRequested, JobEnded, JobInterrupted, JobPlaced, LedgerEntry, NodeRecorded
-from streams.engine._nodes import Holding
+from streams.engine._classes import Holding
 from streams.engine._state import State
 
 

@@ -27,8 +27,8 @@ from schemas.records import (
     NodeRecorded,
     ReceiptRecorded,
 )
+from streams.engine._classes import Holding
 from streams.engine._line import Line
-from streams.engine._nodes import Holding
 from streams.engine._state import KEEP_ENDED, KEEP_GONE, Job, State, request_of
 
 ACTIVE: Final = ("placed", "running")
@@ -176,17 +176,24 @@ def _job_placed(state: State, e: JobPlaced) -> None:
     job.held_nodes += len(e.nodes)
     state.due.set(name, e.due_at)
     state.stale = False
-    nodes = None if state.nodes_dirty else state.nodes
     cpu, memory = job.request.cpu_milli, job.request.memory_bytes
-    for node, members, mask in zip(e.nodes, e.members_on_node, e.card_masks, strict=True):
-        held = Holding(mask, e.card_milli, members * cpu, members * memory)
+    # Nodes of a gang mostly hold the same of it: one object for all of them.
+    same: dict[tuple[int, int], Holding] = {}
+    held: list[Holding] = []
+    for key in zip(e.members_on_node, e.card_masks, strict=True):
+        h = same.get(key)
+        if h is None:
+            h = same[key] = Holding(key[1], e.card_milli, key[0] * cpu, key[0] * memory)
+        held.append(h)
+    attempt = (name, e.attempt)
+    for node, h in zip(e.nodes, held, strict=True):
         on_node = state.holdings.get(node)
         if on_node is None:
-            state.holdings[node] = {(name, e.attempt): held}
+            state.holdings[node] = {attempt: h}
         else:
-            on_node[(name, e.attempt)] = held
-        if nodes is not None:
-            nodes.take(node, held)
+            on_node[attempt] = h
+    if not state.nodes_dirty:
+        state.nodes.take_all(e.nodes, held)
 
 
 def _job_cancel_requested(state: State, e: JobCancelRequested) -> None:
@@ -323,13 +330,12 @@ def _not_awaited(state: State, job: str, attempt: int, node: str) -> None:
 def _free(state: State, name: str, attempt: int, node: str) -> None:
     """The node confirmed that it holds nothing of this attempt any more."""
     held = _drop(state, name, attempt, node)
-    d = state.descriptions.get(node)
-    if d is None:
+    if node not in state.descriptions:
         # Confirmed by a node that is gone: nothing that could be used became free.
         return
     state.stale = True
     if not state.nodes_dirty:
-        state.nodes.give(d, held, state.holdings.get(node, {}))
+        state.nodes.give(node, held)
 
 
 def _drop(state: State, name: str, attempt: int, node: str) -> Holding:

@@ -13,8 +13,8 @@ from typing import Final
 
 from schemas.errors import Corrupted
 from schemas.records import JobAccepted, LinkRecorded, NodeRecorded
+from streams.engine._classes import Holding
 from streams.engine._line import Key, Line
-from streams.engine._nodes import Holding
 from streams.engine._state import Job, Request, State, Timers, request_of
 
 # 2: what removed nodes hold is kept. A state of format 1 has forgotten it, so it is not what its ledger means today: refused,

@@ -10,8 +10,9 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from schemas.records import JobAccepted, LinkRecorded, NodeRecorded
+from streams.engine._classes import Holding, Scan
 from streams.engine._line import Key, Line
-from streams.engine._nodes import Holding, Nodes, Scan
+from streams.engine._nodes import Nodes
 
 # Newest ended jobs kept, for questions and to recognise a second submission; older ones are in ClickHouse only. About
 # 700 bytes each: 14 MB. A constant, not a setting: `evolve` uses it, so it is part of the ledger's meaning.
@@ -193,6 +194,8 @@ class State:
         if self.nodes_dirty:
             self.nodes.lay_out(self.descriptions, self.holdings)
             self.nodes_dirty = False
+        else:
+            self.nodes.compact()
         return self.nodes
 
     def position(self, job: Job) -> int:

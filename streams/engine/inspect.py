@@ -5,7 +5,7 @@ Used by the API and the command line. Changes nothing but derived arrays; never 
 
 from typing import NamedTuple
 
-from streams.engine._nodes import WHOLE
+from streams.engine._classes import WHOLE, Condition
 from streams.engine._place import NoFit, find
 from streams.engine._state import Job, State
 
@@ -67,10 +67,11 @@ def nodes(state: State) -> list[NodeView]:
     found = []
     for i, name in enumerate(arrays.names):
         d = state.descriptions[name]
+        free = arrays.classes.conditions[arrays.class_of[i]]
         found.append(
             NodeView(
-                name, d.site, d.rack, d.state, d.card_model, d.cards, int(arrays.card_free[i].sum()), d.cpu_milli,
-                max(0, int(arrays.cpu_free[i])), d.memory_bytes, max(0, int(arrays.memory_free[i])),
+                name, d.site, d.rack, d.state, d.card_model, d.cards, _free(free), d.cpu_milli,
+                max(0, free.cpu_free), d.memory_bytes, max(0, free.memory_free),
                 tuple(sorted({holder for holder, _ in state.holdings.get(name, {})})),
             )
         )  # fmt: skip
@@ -127,4 +128,15 @@ def why(state: State, name: str) -> NoFit | None:
 def cards_milli(state: State) -> tuple[int, int]:
     """(all cards of nodes that are up, free ones of those), milli-cards."""
     arrays = state.settle()
-    return int(arrays.cards[arrays.takes].sum()) * WHOLE, int(arrays.card_free[arrays.takes].sum())
+    there = free = 0
+    for condition, count in zip(arrays.classes.conditions, arrays.classes.nodes.tolist(), strict=True):
+        kind = arrays.classes.types[condition.type]
+        if kind.takes:
+            there += count * kind.cards * WHOLE
+            free += count * _free(condition)
+    return there, free
+
+
+def _free(condition: Condition) -> int:
+    """Milli-cards; cards that are owed count as none."""
+    return sum(f for f in condition.card_free if f > 0)

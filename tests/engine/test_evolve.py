@@ -17,7 +17,7 @@ from schemas.records import (
 )
 from streams.engine import State, _state, accept, commands, decide, evolve, next_wake, restore, snapshot
 from streams.engine import inspect as look
-from streams.engine._nodes import cards_of
+from streams.engine._classes import cards_of
 from streams.engine._state import Timers
 from tests.engine.rows import DOMAIN, NOW, cancel, job, node, receipt
 
