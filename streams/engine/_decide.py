@@ -28,7 +28,8 @@ from schemas.records import (
 from streams.engine._evolve import ACTIVE, evolve
 from streams.engine._line import Key
 from streams.engine._place import Fit, NoFit, find
-from streams.engine._state import EngineConfig, Job, Request, State
+from streams.engine._request import Request
+from streams.engine._state import EngineConfig, Job, State
 
 DEFAULT: Final = EngineConfig()
 # When a kind's reason code changes, its first jobs in line are told; the others read it from their kind (`inspect`).

@@ -29,7 +29,8 @@ from schemas.records import (
 )
 from streams.engine._classes import Holding
 from streams.engine._line import Line
-from streams.engine._state import KEEP_ENDED, KEEP_GONE, Job, State, request_of
+from streams.engine._request import request_of
+from streams.engine._state import KEEP_ENDED, KEEP_GONE, Job, State
 
 ACTIVE: Final = ("placed", "running")
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from schemas.records import NodeRecorded
 from streams.engine._classes import I32, I64, WHOLE, Bools, Classes, Condition, Holding, NodeType, cards_of
+from streams.engine._request import Request
 
 # Places from the widest to the narrowest; a node is the narrowest.
 LEVELS: Final = ("region", "city", "site", "data_centre", "row", "rack", "node")
@@ -140,6 +141,12 @@ class Nodes:
             found.append(card or not needs_card)
         may: Bools = np.array(found, np.bool_)[self.classes.type]
         return may
+
+    def may(self, request: Request) -> Bools:
+        """Classes whose cards a request allows. A share of a card has the same share of its memory."""
+        share = min(request.cards_milli, WHOLE)
+        memory = -(-request.card_memory_bytes * WHOLE // share) if share else 0
+        return self.allowed(request.card_models, memory, needs_card=share > 0)
 
     def place(self, level: str, row: int) -> str:
         """Name of the place of `level` that a row is in."""

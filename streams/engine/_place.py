@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streams.engine._classes import I64, WHOLE, Bools, Scan
+from streams.engine._classes import I64, WHOLE, Scan
 from streams.engine._nodes import LEVELS, Nodes
 from streams.engine._reason import cards, cores, gib, times
-from streams.engine._state import Request
+from streams.engine._request import Request
 
 # From the narrowest place to the widest.
 WIDENING: Final = (*reversed(LEVELS), "domain")
@@ -109,7 +109,7 @@ def _look_at(nodes: Nodes, request: Request, c: int) -> tuple[int, int]:
     """`members_that_fit` and `_tightness` of one class, in plain integers: for a few the vectors' set-up is most of the cost."""
     classes = nodes.classes
     condition = classes.conditions[c]
-    if not (classes.types[condition.type].takes and _may(nodes, request)[c]):
+    if not (classes.types[condition.type].takes and nodes.may(request)[c]):
         return 0, _MISFIT
     milli = request.cards_milli
     left = condition.card_free.count(WHOLE)
@@ -129,13 +129,6 @@ def _look_at(nodes: Nodes, request: Request, c: int) -> tuple[int, int]:
     if fit < request.members:
         return fit, _MISFIT
     return fit, left * 4096 + min(max(condition.cpu_free // 1000, 0), 4095)
-
-
-def _may(nodes: Nodes, request: Request) -> Bools:
-    """Classes whose cards the job allows. A share of a card has the same share of its memory."""
-    share = min(request.cards_milli, WHOLE)
-    memory = -(-request.card_memory_bytes * WHOLE // share) if share else 0
-    return nodes.allowed(request.card_models, memory, needs_card=share > 0)
 
 
 def members_that_fit(
@@ -172,7 +165,7 @@ def members_that_fit(
     if memory and request.memory_bytes:
         free = of_type("memory_bytes") if empty else classes.memory_free[rows]
         np.minimum(fit, free // request.memory_bytes, out=fit)
-    may = _may(nodes, request)[rows]
+    may = nodes.may(request)[rows]
     fit *= may if everywhere else may & of_type("takes").astype(np.bool_)
     # Below zero: a node that shrank owes what it no longer has.
     np.maximum(fit, 0, out=fit)
@@ -259,7 +252,7 @@ def _why_not(nodes: Nodes, request: Request, fit: I64) -> NoFit:
     def largest_place(by_class: I64) -> int:
         return int(np.add.reduceat(by_class[nodes.class_of], nodes.starts[level]).max())
 
-    may = _may(nodes, request) & (there > 0)
+    may = nodes.may(request) & (there > 0)
     if not may.any():
         wanted = " or ".join(request.card_models) or "a card"
         memory = f" with {gib(request.card_memory_bytes)} for each share" if request.card_memory_bytes else ""

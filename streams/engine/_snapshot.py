@@ -15,7 +15,8 @@ from schemas.errors import Corrupted
 from schemas.records import JobAccepted, LinkRecorded, NodeRecorded
 from streams.engine._classes import Holding
 from streams.engine._line import Key, Line
-from streams.engine._state import Job, Request, State, Timers, request_of
+from streams.engine._request import Request, request_of
+from streams.engine._state import Job, State, Timers
 
 # 2: what removed nodes hold is kept. A state of format 1 has forgotten it, so it is not what its ledger means today: refused,
 # and the ledger is read from its beginning.

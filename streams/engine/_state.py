@@ -7,12 +7,13 @@ Everything here follows from the ledger alone. What is derived (the line, node a
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final
 
 from schemas.records import JobAccepted, LinkRecorded, NodeRecorded
 from streams.engine._classes import Holding, Scan
 from streams.engine._line import Key, Line
 from streams.engine._nodes import Nodes
+from streams.engine._request import Request
 
 # Newest ended jobs kept, for questions and to recognise a second submission; older ones are in ClickHouse only. About
 # 700 bytes each: 14 MB. A constant, not a setting: `evolve` uses it, so it is part of the ledger's meaning.
@@ -33,18 +34,6 @@ class EngineConfig:
     release_timeout_ms: int = 120_000
     lost_after_ms: int = 60_000
     max_attempts: int = 5
-
-
-class Request(NamedTuple):
-    """What one member asks for, and the shape of its gang: jobs with equal requests fit or fail alike."""
-
-    members: int
-    cards_milli: int
-    card_models: tuple[str, ...]
-    card_memory_bytes: int
-    cpu_milli: int
-    memory_bytes: int
-    adjacency: str
 
 
 @dataclass(slots=True)
@@ -85,18 +74,6 @@ class Job:
     @property
     def key(self) -> Key:
         return (-self.ask.priority, self.ask.submitted_at, self.ask.seq, self.ask.job)
-
-
-def request_of(ask: JobAccepted) -> Request:
-    return Request(
-        ask.members,
-        ask.cards_milli,
-        ask.card_models,
-        ask.card_memory_bytes,
-        ask.cpu_milli,
-        ask.memory_bytes,
-        ask.adjacency,
-    )
 
 
 class Timers:

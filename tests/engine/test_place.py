@@ -10,7 +10,7 @@ from schemas.records import JobAccepted, JobPending, JobPlaced, NodeChanged
 from streams.engine import State, _decide, accept, decide
 from streams.engine import inspect as look
 from streams.engine._place import Fit, NoFit, find
-from streams.engine._state import Request
+from streams.engine._request import Request
 from tests.engine.oracle import LEVELS, Books
 from tests.engine.rows import DOMAIN, NOW, job, node, receipt
 
