@@ -468,6 +468,29 @@ class CapacityQuarantined(NamedTuple):
     reason: str
 
 
+class MixLearned(NamedTuple):
+    """What was learned of the mix of requests, by which partly free nodes are told apart from here on."""
+
+    domain: str
+    seq: int
+    at: int
+    source: str
+    arrivals: int
+    fitted_at_arrivals: int
+    kinds: int
+    card_value_micro: tuple[int, ...]
+    stranding_cpu_milli: tuple[int, ...]
+    stranding_memory_bytes: tuple[int, ...]
+    stranding_share_micro: tuple[int, ...]
+    slot_cards: tuple[int, ...]
+    slot_cpu_milli: tuple[int, ...]
+    slot_memory_bytes: tuple[int, ...]
+    slot_card_models: tuple[str, ...]
+    slot_cost_micro: tuple[int, ...]
+    price_card_models: tuple[str, ...]
+    price_micro: tuple[int, ...]
+
+
 LedgerEntry = (
     EngineStarted
     | NodeRecorded
@@ -483,6 +506,7 @@ LedgerEntry = (
     | JobInterrupted
     | JobEnded
     | CapacityQuarantined
+    | MixLearned
 )
 Row = (
     NodeRegistered
@@ -517,6 +541,7 @@ LEDGER_TYPES: tuple[type[LedgerEntry], ...] = (
     JobInterrupted,
     JobEnded,
     CapacityQuarantined,
+    MixLearned,
 )
 ROW_TYPES: tuple[type[Row], ...] = (
     NodeRegistered,

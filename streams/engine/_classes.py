@@ -15,6 +15,7 @@ import numpy.typing as npt
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
+Choice = npt.NDArray[np.int8]
 
 # A whole card, milli-cards.
 WHOLE: Final = 1000
@@ -186,12 +187,15 @@ class Classes:
 
 @dataclass(slots=True)
 class Scan:
-    """For one kind of request: members that fit on a node of each class, and how tight such a node is. Right for ever, as
-    long as classes keep their numbers (`epoch`): of newer classes only those must be looked at that came since."""
+    """For one kind of request: members that fit on a node of each class, what the gang costs there, how its cards are chosen.
+    Right for ever, as long as classes keep their numbers (`epoch`) and costs are by the same model (`model`): of newer classes
+    only those must be looked at that came since."""
 
     epoch: int
+    model: int
     fit: I64
     score: I64
+    choice: Choice
 
 
 _CARDS_OF: Final[dict[int, tuple[int, ...]]] = {}

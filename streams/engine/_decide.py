@@ -2,10 +2,12 @@
 
 1. Facts: attempts that ended are ended, those in trouble interrupted, those whose members all started are running.
 2. Time-outs: nodes silent too long, start receipts overdue, run limits reached, releases not confirmed.
-3. Order: every kind of request is represented by its first job in line (priority downwards, then age); best head first.
+3. Learn: when enough was accepted since the last time, what the mix of requests says about free capacity (`_mix`).
+4. Order: every kind of request is represented by its first job in line (priority downwards, then age); best head first.
    Kinds known not to fit are left out until something is freed.
-4. Place: the smallest, tightest place that holds the whole gang; if there is none, the kind is set aside for this round.
-5. Explain: waiting jobs that were never told why they wait, and those whose reason code changed.
+5. Place: the smallest place that holds the whole gang, where it costs the others least; if there is none, the kind is set aside
+   for this round.
+6. Explain: waiting jobs that were never told why they wait, and those whose reason code changed.
 
 A kind set aside never holds back another (first fit behind a blocked head). There are no reservations yet: a large gang can
 be overtaken by smaller work of equal or lower priority for as long as that keeps coming.
@@ -24,7 +26,9 @@ from schemas.records import (
     JobPlaced,
     JobStarted,
     LedgerEntry,
+    MixLearned,
 )
+from streams.engine import _mix
 from streams.engine._evolve import ACTIVE, evolve
 from streams.engine._line import Key
 from streams.engine._place import Fit, NoFit, find
@@ -49,6 +53,7 @@ def decide(state: State, now: int, config: EngineConfig = DEFAULT) -> list[Ledge
 
     _facts(state, at, config, propose)
     _time_outs(state, at, config, propose)
+    _learn(state, at, propose)
     why = _place_line(state, at, config, propose)
     _explain(state, at, why, propose)
     return entries
@@ -169,7 +174,17 @@ def _some(nodes: list[str]) -> str:
     return ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
 
 
-# --- 3. order and 4. place ---
+# --- 3. learn ---
+
+
+def _learn(state: State, at: int, propose: Propose) -> None:
+    if _mix.due(state.mix):
+        model = _mix.learn(state.mix, state.settle())
+        if model is not None:
+            propose(MixLearned(state.domain, state.seq + 1, at, "", *model))
+
+
+# --- 4. order and 5. place ---
 
 
 def _place_line(state: State, at: int, config: EngineConfig, propose: Propose) -> dict[Request, NoFit]:
@@ -200,7 +215,7 @@ def _find(state: State, request: Request) -> Fit | NoFit:
     known = state.memo.get(request)
     if known is not None and known[0] == nodes.version:
         return NoFit(*known[1:])
-    found = find(nodes, request, state.scans)
+    found = find(nodes, request, state.scans, state.costs)
     if isinstance(found, NoFit):
         state.memo[request] = (nodes.version, *found)
     return found
@@ -220,7 +235,7 @@ def _place(state: State, at: int, config: EngineConfig, propose: Propose, name: 
     )  # fmt: skip
 
 
-# --- 5. explain ---
+# --- 6. explain ---
 
 
 def _explain(state: State, at: int, why: dict[Request, NoFit], propose: Propose) -> None:

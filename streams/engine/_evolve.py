@@ -24,10 +24,12 @@ from schemas.records import (
     JobStarted,
     LedgerEntry,
     LinkRecorded,
+    MixLearned,
     NodeRecorded,
     ReceiptRecorded,
 )
 from streams.engine._classes import Holding
+from streams.engine._costs import Costs
 from streams.engine._line import Line
 from streams.engine._request import request_of
 from streams.engine._state import KEEP_ENDED, KEEP_GONE, Job, State
@@ -126,6 +128,7 @@ def _link_recorded(state: State, e: LinkRecorded) -> None:
 def _job_accepted(state: State, e: JobAccepted) -> None:
     job = Job(e, request_of(e), waiting_since=e.at)
     state.jobs[e.job] = job
+    state.mix.accepted(job.request)
     _enqueue(state, e.job, job)
 
 
@@ -282,6 +285,7 @@ def _job_ended(state: State, e: JobEnded) -> None:
     else:
         _await_release(state, e.job, job, e.at)
     job.phase, job.outcome, job.ended_at = "ended", e.outcome, e.at
+    state.mix.ended(job.request, e.ran_ms)
     # The reason of a failure begins with its code.
     job.code = e.reason.partition(":")[0] if e.outcome == "failed" else e.outcome
     job.reason, job.exit_code = e.reason, e.exit_code
@@ -365,6 +369,11 @@ def _capacity_quarantined(state: State, e: CapacityQuarantined) -> None:
     state.quarantined[(e.job, e.attempt, e.node)] = e.at
 
 
+def _mix_learned(state: State, e: MixLearned) -> None:
+    state.mix.learned = e
+    state.costs = Costs(e)
+
+
 _HANDLERS = cast(
     dict[type[LedgerEntry], Callable[[State, LedgerEntry], None]],
     {
@@ -382,5 +391,6 @@ _HANDLERS = cast(
         JobInterrupted: _job_interrupted,
         JobEnded: _job_ended,
         CapacityQuarantined: _capacity_quarantined,
+        MixLearned: _mix_learned,
     },
 )

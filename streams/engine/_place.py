@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streams.engine._classes import I64, WHOLE, Scan
+from streams.engine._classes import I64, WHOLE, Choice, Scan
+from streams.engine._costs import GRAINS_PER_CARD, Costs
 from streams.engine._nodes import LEVELS, Nodes
 from streams.engine._reason import cards, cores, gib, times
 from streams.engine._request import Request
@@ -17,6 +18,8 @@ WIDENING: Final = (*reversed(LEVELS), "domain")
 # More members than any gang has: what a node holds of members that need nothing. Sums over 10^6 nodes stay far below 2^63.
 _NO_LIMIT: Final = 1 << 30
 _MISFIT: Final = 1 << 60
+_NONE: Final[I64] = np.zeros(0, np.int64)
+_NO_CHOICE: Final[Choice] = np.zeros(0, np.int8)
 # Cells of remembered scans, 16 bytes each: 64 MB. A map of 1,200 nodes, each in a condition of its own, has 1,700 kinds.
 MAX_SCAN_CELLS: Final = 1 << 22
 # New classes that are looked at one by one; beyond, the vectors are quicker.
@@ -46,12 +49,14 @@ class NoFit(NamedTuple):
     reason: str
 
 
-def find(nodes: Nodes, request: Request, scans: dict[Request, Scan] | None = None) -> Fit | NoFit:
+def find(
+    nodes: Nodes, request: Request, scans: dict[Request, Scan] | None = None, costs: Costs | None = None
+) -> Fit | NoFit:
     """1. count members that fit on each node; 2. narrowest level with a place that holds all of them; 3. tightest such
     place; 4. fill it with as few nodes as possible; 5. choose cards on each. `scans`: what earlier searches found."""
     if not nodes.names:
         return NoFit("no_nodes", "no node is registered")
-    scan = _scan(nodes, request, scans if scans is not None else {})
+    scan = _scan(nodes, request, scans if scans is not None else {}, costs)
     members, classes = request.members, nodes.classes
     there = classes.nodes
     score = np.where(there > 0, scan.score, _MISFIT)
@@ -61,8 +66,10 @@ def find(nodes: Nodes, request: Request, scans: dict[Request, Scan] | None = Non
         equal = np.flatnonzero(score == score[best]).tolist()
         row = min([classes.lowest(c, nodes.class_of) for c in equal])
         candidates = int(there[score < _MISFIT].sum())
-        mask = _mask(classes.conditions[nodes.class_of[row]].card_free, members, request)
-        reason = f"tightest of {candidates} nodes that can hold it" if candidates > 1 else "only node that can hold it"
+        c = int(nodes.class_of[row])
+        free = classes.conditions[c].card_free
+        mask = _mask(free, members, request) if costs is None else costs.mask(free, request, int(scan.choice[c]))
+        reason = _beat(score, int(score[best]), candidates, "tightest" if costs is None else "cheapest")
         milli = min(request.cards_milli, WHOLE)
         return Fit((row,), (members,), (mask,), milli, "node", nodes.names[row], candidates, reason)
     if members > 1 and request.adjacency != "node" and int((scan.fit * there).sum()) >= members:
@@ -81,28 +88,50 @@ def find(nodes: Nodes, request: Request, scans: dict[Request, Scan] | None = Non
     return _why_not(nodes, request, scan.fit)
 
 
-def _scan(nodes: Nodes, request: Request, scans: dict[Request, Scan]) -> Scan:
+def _beat(score: I64, best: int, candidates: int, superlative: str) -> str:
+    """What a node beat, and by how much."""
+    if candidates == 1:
+        return "only node that can hold it"
+    reason = f"{superlative} of {candidates} nodes that can hold it"
+    if superlative == "tightest":
+        return reason
+    dearer = score[(score > best) & (score < _MISFIT)]
+    next_best = f", the next {int(dearer.min()) / GRAINS_PER_CARD:.2f}" if dearer.size else ", as any other"
+    return f"{reason}: takes {best / GRAINS_PER_CARD:.2f} cards of use from others{next_best}"
+
+
+def _scan(nodes: Nodes, request: Request, scans: dict[Request, Scan], costs: Costs | None) -> Scan:
     """What fits on a node of each class: the last answer, with the classes that are new looked at."""
     known, n = scans.get(request), len(nodes.classes)
-    if known is not None and known.epoch == nodes.epoch:
-        begin = known.fit.size
-        if begin < n:
-            rows = slice(begin, n)
-            if n - begin <= FEW_CLASSES:
-                looked = [_look_at(nodes, request, c) for c in range(begin, n)]
-                fit, score = np.array([f for f, _ in looked], np.int64), np.array([s for _, s in looked], np.int64)
-            else:
-                fit = members_that_fit(nodes, request, rows)
-                score = _tightness(nodes, request, rows, fit)
-            known.fit, known.score = np.concatenate((known.fit, fit)), np.concatenate((known.score, score))
+    model = 0 if costs is None else costs.version
+    if known is None or known.epoch != nodes.epoch or known.model != model:
+        known = Scan(nodes.epoch, model, _NONE, _NONE, _NO_CHOICE)
+        scans.pop(request, None)
+        while len(scans) * n > MAX_SCAN_CELLS:
+            del scans[next(iter(scans))]
+        scans[request] = known
+    begin = known.fit.size
+    if begin == n:
         return known
-    fit = members_that_fit(nodes, request)
-    scan = Scan(nodes.epoch, fit, _tightness(nodes, request, ALL, fit))
-    scans.pop(request, None)
-    while len(scans) * n > MAX_SCAN_CELLS:
-        del scans[next(iter(scans))]
-    scans[request] = scan
-    return scan
+    rows = slice(begin, n)
+    if costs is None and n - begin <= FEW_CLASSES:
+        looked = [_look_at(nodes, request, c) for c in range(begin, n)]
+        fit, score = np.array([f for f, _ in looked], np.int64), np.array([s for _, s in looked], np.int64)
+        choice = np.zeros(n - begin, np.int8)
+    else:
+        fit = members_that_fit(nodes, request, rows)
+        if costs is None:
+            score, choice = _tightness(nodes, request, rows), np.zeros(n - begin, np.int8)
+        else:
+            score, choice = costs.of(nodes, request, begin)
+        score[fit < request.members] = _MISFIT
+    if begin == 0:
+        known.fit, known.score, known.choice = fit, score, choice
+    else:
+        known.fit = np.concatenate((known.fit, fit))
+        known.score = np.concatenate((known.score, score))
+        known.choice = np.concatenate((known.choice, choice))
+    return known
 
 
 def _look_at(nodes: Nodes, request: Request, c: int) -> tuple[int, int]:
@@ -172,9 +201,9 @@ def members_that_fit(
     return fit
 
 
-def _tightness(nodes: Nodes, request: Request, rows: slice, fit: I64) -> I64:
+def _tightness(nodes: Nodes, request: Request, rows: slice) -> I64:
     """Best fit, least first: leave the least behind. Shared cards fill cards already begun; CPU-only work keeps off free
-    cards. `_MISFIT` where the gang does not fit."""
+    cards. Where nothing was learned yet."""
     classes = nodes.classes
     left = classes.whole_free[rows]
     if 0 < request.cards_milli < WHOLE:
@@ -182,7 +211,8 @@ def _tightness(nodes: Nodes, request: Request, rows: slice, fit: I64) -> I64:
         left = left + 64 * np.where(free >= request.cards_milli, free, _NO_ROOM).min(axis=1).astype(np.int64)
     # Equal ones: the least CPU left, in cores, so that a card is seldom left without CPU.
     cores_left = np.clip(classes.cpu_free[rows] // 1000, 0, 4095)
-    return np.where(fit >= request.members, left * 4096 + cores_left, _MISFIT)
+    tightness: I64 = left * 4096 + cores_left
+    return tightness
 
 
 def _mask(free: tuple[int, ...], members: int, request: Request) -> int:

@@ -12,15 +12,17 @@ import zlib
 from typing import Final
 
 from schemas.errors import Corrupted
-from schemas.records import JobAccepted, LinkRecorded, NodeRecorded
+from schemas.records import JobAccepted, LinkRecorded, MixLearned, NodeRecorded
 from streams.engine._classes import Holding
+from streams.engine._costs import Costs
 from streams.engine._line import Key, Line
+from streams.engine._mix import Seen
 from streams.engine._request import Request, request_of
 from streams.engine._state import Job, State, Timers
 
-# 2: what removed nodes hold is kept. A state of format 1 has forgotten it, so it is not what its ledger means today: refused,
+# 3: the mix of requests is counted. A state of an older format has forgotten it, so it is not what its ledger means today: refused,
 # and the ledger is read from its beginning.
-FORMAT: Final = 2
+FORMAT: Final = 3
 _HEAD: Final = struct.Struct(">4sH32s")
 _JOB_FIELDS: Final = tuple(f for f in Job.__slots__ if f not in ("ask", "request"))
 
@@ -47,6 +49,12 @@ def snapshot(state: State) -> bytes:
         "unexplained": list(state.unexplained),
         "told": list(state.told.items()),
         "stale": state.stale,
+        "mix": [
+            state.mix.arrivals,
+            state.mix.counted,
+            [[kind, seen.jobs, seen.ended, seen.ran_ms] for kind, seen in state.mix.kinds.items()],
+            state.mix.learned,
+        ],
     }
     raw = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     return _HEAD.pack(b"LKSS", FORMAT, hashlib.sha256(raw).digest()) + zlib.compress(raw, 1)
@@ -106,5 +114,11 @@ def restore(data: bytes) -> State:
     state.unexplained = dict.fromkeys(d["unexplained"])
     state.told = {Request._make(_tuples(kind)): (code, reason) for kind, (code, reason) in d["told"]}
     state.stale = d["stale"]
+    arrivals, counted, seen, learned = d["mix"]
+    state.mix.arrivals, state.mix.counted = arrivals, counted
+    state.mix.kinds = {Request._make(_tuples(kind)): Seen(*counts) for kind, *counts in seen}
+    if learned is not None:
+        state.mix.learned = MixLearned._make(_tuples(learned))
+        state.costs = Costs(state.mix.learned)
     state.nodes_dirty = True
     return state

@@ -11,7 +11,9 @@ from typing import Final
 
 from schemas.records import JobAccepted, LinkRecorded, NodeRecorded
 from streams.engine._classes import Holding, Scan
+from streams.engine._costs import Costs
 from streams.engine._line import Key, Line
+from streams.engine._mix import Mix
 from streams.engine._nodes import Nodes
 from streams.engine._request import Request
 
@@ -146,6 +148,8 @@ class State:
         self.unexplained: dict[str, None] = {}
         # Kind of request -> code and reason last told to one of its waiting jobs.
         self.told: dict[Request, tuple[str, str]] = {}
+        # What was asked for and ran, and what was learned from it.
+        self.mix = Mix()
         # Something was freed or changed since the last round that placed or explained: all kinds must be tried again.
         self.stale = False
         # Derived, never in a snapshot:
@@ -159,8 +163,10 @@ class State:
         self.nodes_dirty = False
         # kind -> version of the node arrays at which it did not fit, and why (what the search would answer again).
         self.memo: dict[Request, tuple[int, str, str]] = {}
-        # and what the search for a kind found on each node.
+        # what the search for a kind found on nodes of each class;
         self.scans: dict[Request, Scan] = {}
+        # and costs by what was learned of the mix, if anything was.
+        self.costs: Costs | None = None
 
     @classmethod
     def empty(cls, domain: str) -> "State":

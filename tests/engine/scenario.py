@@ -35,6 +35,7 @@ from schemas.records import (
     JobStarted,
     JobSubmitted,
     LedgerEntry,
+    MixLearned,
     NodeChanged,
     NodeRecorded,
     Receipt,
@@ -188,6 +189,8 @@ def _entry(e: LedgerEntry) -> str:
             )
         case CapacityQuarantined():
             text = f"{e.job}#{e.attempt} on {e.node}[{_mask(e.card_mask)}]: {e.reason}"
+        case MixLearned():
+            text = f"from {e.arrivals} jobs of {e.kinds} kinds"
         case _:
             text = ""
     return f"  {e.seq:>3} {type(e).__name__} {text}"

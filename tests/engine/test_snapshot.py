@@ -122,7 +122,7 @@ def test_every_damage_is_noticed() -> None:
 def test_another_format_is_refused_by_name() -> None:
     data = bytearray(snapshot(State.empty(DOMAIN)))
     data[4:6] = (7).to_bytes(2, "big")
-    with pytest.raises(Corrupted, match="format 7, this version reads format 2"):
+    with pytest.raises(Corrupted, match="format 7, this version reads format 3"):
         restore(bytes(data))
 
 
