@@ -89,16 +89,13 @@ class Costs:
         self._stranding = Stranding.of(
             learned.stranding_cpu_milli, learned.stranding_memory_bytes, learned.stranding_share_micro
         )
-        self._slots = list(
-            zip(
-                learned.slot_cards,
-                learned.slot_cpu_milli,
-                learned.slot_memory_bytes,
-                [set(models.split(",")) if models else None for models in learned.slot_card_models],
-                learned.slot_cost_micro,
-                strict=True,
-            )
-        )
+        self._slot_cards: I64 = np.array(learned.slot_cards, np.int64)
+        self._slot_cpu: I64 = np.maximum(np.array(learned.slot_cpu_milli, np.int64), 1)
+        self._slot_memory: I64 = np.maximum(np.array(learned.slot_memory_bytes, np.int64), 1)
+        self._slots = [
+            (set(models.split(",")) if models else None, cost)
+            for models, cost in zip(learned.slot_card_models, learned.slot_cost_micro, strict=True)
+        ]
         self._price_of = dict(zip(learned.price_card_models, learned.price_micro, strict=True))
         self._epoch = -1
         self._forget()
@@ -107,7 +104,8 @@ class Costs:
         empty = np.zeros(0, np.int64)
         self._free, self._lost, self._lost_slots = empty, empty, empty
         self._price: I64 = empty
-        self._slot_cost: npt.NDArray[np.int64] = np.zeros((len(self._slots), 0), np.int64)
+        # [type, slot type]
+        self._slot_cost: I64 = np.zeros((0, len(self._slots)), np.int64)
 
     def _sync(self, nodes: Nodes) -> None:
         """Look at the classes that are new."""
@@ -117,8 +115,8 @@ class Costs:
             self._forget()
         for t in classes.types[self._price.size :]:
             self._price = np.append(self._price, self._price_of.get(t.card_model, MICRO) if t.cards else MICRO)
-            cost = [c if models is None or t.card_model in models else 0 for *_, models, c in self._slots]
-            self._slot_cost = np.column_stack((self._slot_cost, np.array(cost, np.int64)))
+            cost = [[c if models is None or t.card_model in models else 0 for models, c in self._slots]]
+            self._slot_cost = np.concatenate((self._slot_cost, np.array(cost, np.int64)))
         rows = slice(self._free.size, None)
         if self._free.size < len(classes):
             free = free_value(self._table, classes.card_free[rows])
@@ -131,9 +129,13 @@ class Costs:
 
     def _slots_worth(self, types: I32, whole: I64, cpu: I64, memory: I64) -> I64:
         """What the places for members of several cards are worth."""
-        worth = np.zeros(whole.size, np.int64)
-        for cost, (cards, cpu_milli, memory_bytes, _, _) in zip(self._slot_cost, self._slots, strict=True):
-            worth += cost[types] * slots_of(cards, cpu_milli, memory_bytes, whole, cpu, memory)
+        if not self._slots:
+            return np.zeros(whole.size, np.int64)
+        # One milli of CPU or one byte is no limit: there are never more places than cards.
+        slots = np.minimum(whole[:, None] // self._slot_cards, cpu[:, None] // self._slot_cpu)
+        np.minimum(slots, memory[:, None] // self._slot_memory, out=slots)
+        np.maximum(slots, 0, out=slots)
+        worth: I64 = (slots * self._slot_cost[types]).sum(axis=1)
         return worth
 
     def of(self, nodes: Nodes, request: Request, begin: int) -> tuple[I64, Choice]:
