@@ -14,7 +14,8 @@ import pkgutil
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol, cast
 
@@ -22,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import benchmarks
+from streams.collecting import keep_pauses_short
 
 # Enough for a median that one stray stall cannot move.
 RUNS: Final = 5
@@ -65,6 +67,17 @@ def seconds(work: Callable[[], object], runs: int) -> float:
         work()
         times.append(time.perf_counter() - begun)
     return statistics.median(times)
+
+
+@contextmanager
+def collector_as_in_the_engine() -> Iterator[None]:
+    """The cycle collector set as the engine's process sets it."""
+    before = gc.get_threshold()
+    keep_pauses_short()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def per_second(work: Callable[[], object], count: int, *, quick: bool) -> float:
