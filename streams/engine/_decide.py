@@ -4,7 +4,7 @@
 2. Time-outs: nodes silent too long, start receipts overdue, run limits reached, releases not confirmed.
 3. Learn: when enough was accepted since the last time, what the mix of requests says about free capacity (`_mix`).
 4. Order: every kind of request is represented by its first job in line (priority downwards, then age); best head first.
-   Kinds known not to fit are left out until something is freed.
+   Kinds known not to fit are left out until something is freed that could hold a member of theirs.
 5. Place: the smallest place that holds the whole gang, where it costs the others least; if there is none, the kind is set aside
    for this round.
 6. Explain: waiting jobs that were never told why they wait, and those whose reason code changed.
@@ -15,7 +15,7 @@ Called by `streams.decide` after each batch and when `next_wake` is reached. Cha
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from schemas.records import (
@@ -189,7 +189,7 @@ def _learn(state: State, at: int, propose: Propose) -> None:
 
 def _place_line(state: State, at: int, config: EngineConfig, propose: Propose) -> dict[Request, NoFit]:
     """Place all that fits. Returns why the kinds that were tried and still wait do not fit."""
-    kinds = state.line if state.stale else {state.jobs[name].request: None for name in state.unexplained}
+    kinds = _to_try(state)
     heads: list[tuple[Key, Request]] = [(state.line[request].first(), request) for request in kinds]
     heapq.heapify(heads)
     why: dict[Request, NoFit] = {}
@@ -206,7 +206,23 @@ def _place_line(state: State, at: int, config: EngineConfig, propose: Propose) -
             heapq.heapreplace(heads, (kind.first(), request))
         else:
             heapq.heappop(heads)
+    state.tried_version = state.nodes.version
     return why
+
+
+def _to_try(state: State) -> Iterable[Request]:
+    """Kinds that may fit better than when they were tried last: new ones, and those that what was freed could hold a member of."""
+    new = dict.fromkeys([state.jobs[name].request for name in state.unexplained])
+    if not (state.stale or state.freed) or state.settle().version == state.tried_version:
+        return new
+    if state.stale:
+        return state.line
+    nodes = state.nodes
+    rows = [nodes.index[node] for node in state.freed if node in nodes.index]
+    for c in sorted(set(nodes.class_of[rows].tolist())):
+        if nodes.takes(c):
+            new |= dict.fromkeys(state.needs.that_fit(nodes.classes.conditions[c]))
+    return new
 
 
 def _find(state: State, request: Request) -> Fit | NoFit:

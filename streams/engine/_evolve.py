@@ -138,6 +138,7 @@ def _enqueue(state: State, name: str, job: Job) -> None:
     kind = state.line.get(job.request)
     if kind is None:
         kind = state.line[job.request] = Line()
+        state.needs.add(job.request)
     kind.add(key)
     state.unexplained[name] = None
 
@@ -149,9 +150,18 @@ def _dequeue(state: State, name: str, job: Job) -> None:
     kind.remove(key)
     if not kind:
         del state.line[job.request]
+        state.needs.remove(job.request)
         state.told.pop(job.request, None)
         state.memo.pop(job.request, None)
-    state.unexplained.pop(name, None)
+    _drop_key(state.unexplained, name)
+
+
+def _drop_key(names: dict[str, None], name: str) -> None:
+    """An emptied dict keeps room for all it ever held, and whoever walks it next walks that: 60 µs after 100,000 names."""
+    if name in names:
+        del names[name]
+        if not names:
+            names.clear()
 
 
 def _job_refused(state: State, e: JobRefused) -> None:
@@ -161,10 +171,15 @@ def _job_refused(state: State, e: JobRefused) -> None:
 def _job_pending(state: State, e: JobPending) -> None:
     job = state.jobs[e.job]
     job.code, job.reason = e.code, e.reason
-    state.unexplained.pop(e.job, None)
+    _drop_key(state.unexplained, e.job)
     state.told[job.request] = (e.code, e.reason)
-    # Only a round that tried every kind explains: all kinds have been tried since anything was freed.
+    # Only a round that tried every kind that had to be explains.
+    _all_tried(state)
+
+
+def _all_tried(state: State) -> None:
     state.stale = False
+    state.freed.clear()
 
 
 # --- an attempt ---
@@ -179,7 +194,7 @@ def _job_placed(state: State, e: JobPlaced) -> None:
     job.code, job.reason = "", e.reason
     job.held_nodes += len(e.nodes)
     state.due.set(name, e.due_at)
-    state.stale = False
+    _all_tried(state)
     cpu, memory = job.request.cpu_milli, job.request.memory_bytes
     # Nodes of a gang mostly hold the same of it: one object for all of them.
     same: dict[tuple[int, int], Holding] = {}
@@ -244,7 +259,7 @@ def _look(state: State, name: str, job: Job) -> None:
     if wants:
         state.attention[name] = None
     else:
-        state.attention.pop(name, None)
+        _drop_key(state.attention, name)
 
 
 def _job_started(state: State, e: JobStarted) -> None:
@@ -338,7 +353,7 @@ def _free(state: State, name: str, attempt: int, node: str) -> None:
     if node not in state.descriptions:
         # Confirmed by a node that is gone: nothing that could be used became free.
         return
-    state.stale = True
+    state.freed[node] = None
     if not state.nodes_dirty:
         state.nodes.give(node, held)
 

@@ -142,6 +142,10 @@ class Nodes:
         may: Bools = np.array(found, np.bool_)[self.classes.type]
         return may
 
+    def takes(self, c: int) -> bool:
+        """Whether new work may start on nodes of a class."""
+        return self.classes.types[self.classes.conditions[c].type].takes
+
     def may(self, request: Request) -> Bools:
         """Classes whose cards a request allows. A share of a card has the same share of its memory."""
         share = min(request.cards_milli, WHOLE)

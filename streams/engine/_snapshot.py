@@ -49,6 +49,7 @@ def snapshot(state: State) -> bytes:
         "unexplained": list(state.unexplained),
         "told": list(state.told.items()),
         "stale": state.stale,
+        "freed": list(state.freed),
         "mix": [
             state.mix.arrivals,
             state.mix.counted,
@@ -100,6 +101,8 @@ def restore(data: bytes) -> State:
     for key in state.order:
         kinds.setdefault(state.jobs[key[-1]].request, []).append(key)
     state.line = {kind: Line(keys) for kind, keys in kinds.items()}
+    for kind in kinds:
+        state.needs.add(kind)
     state.ended = dict.fromkeys(d["ended"])
     for node_name, held in d["holdings"]:
         state.holdings[node_name] = {(job, attempt): Holding(*rest) for job, attempt, *rest in held}
@@ -114,6 +117,7 @@ def restore(data: bytes) -> State:
     state.unexplained = dict.fromkeys(d["unexplained"])
     state.told = {Request._make(_tuples(kind)): (code, reason) for kind, (code, reason) in d["told"]}
     state.stale = d["stale"]
+    state.freed = dict.fromkeys(d["freed"])
     arrivals, counted, seen, learned = d["mix"]
     state.mix.arrivals, state.mix.counted = arrivals, counted
     state.mix.kinds = {Request._make(_tuples(kind)): Seen(*counts) for kind, *counts in seen}

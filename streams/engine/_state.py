@@ -14,6 +14,7 @@ from streams.engine._classes import Holding, Scan
 from streams.engine._costs import Costs
 from streams.engine._line import Key, Line
 from streams.engine._mix import Mix
+from streams.engine._needs import Needs
 from streams.engine._nodes import Nodes
 from streams.engine._request import Request
 
@@ -150,17 +151,23 @@ class State:
         self.told: dict[Request, tuple[str, str]] = {}
         # What was asked for and ran, and what was learned from it.
         self.mix = Mix()
-        # Something was freed or changed since the last round that placed or explained: all kinds must be tried again.
+        # Since the last round that placed or explained: something of the map changed, so all kinds must be tried again;
         self.stale = False
+        # nodes on which something was freed: kinds must be that they could hold a member of.
+        self.freed: dict[str, None] = {}
         # Derived, never in a snapshot:
         # holdings of nodes that are gone, count;
         self.gone_held = 0
         # the line: all waiting jobs in order, and the same by kind of request;
         self.order = Line()
         self.line: dict[Request, Line] = {}
+        # what a member of each of those kinds needs;
+        self.needs = Needs()
         # node arrays, and whether they must be laid out anew;
         self.nodes = Nodes()
         self.nodes_dirty = False
+        # version of the node arrays at which all that had to be tried was: the same again would find the same;
+        self.tried_version = -1
         # kind -> version of the node arrays at which it did not fit, and why (what the search would answer again).
         self.memo: dict[Request, tuple[int, str, str]] = {}
         # what the search for a kind found on nodes of each class;
