@@ -100,6 +100,10 @@ class Costs:
         self._epoch = -1
         self._forget()
 
+    def price(self, card_model: str) -> int:
+        """What a card of a model costs, millionths of one that is not scarce."""
+        return self._price_of.get(card_model, MICRO)
+
     def _forget(self) -> None:
         empty = np.zeros(0, np.int64)
         self._free, self._lost, self._lost_slots = empty, empty, empty
@@ -114,7 +118,7 @@ class Costs:
             self._epoch = nodes.epoch
             self._forget()
         for t in classes.types[self._price.size :]:
-            self._price = np.append(self._price, self._price_of.get(t.card_model, MICRO) if t.cards else MICRO)
+            self._price = np.append(self._price, self.price(t.card_model) if t.cards else MICRO)
             cost = [[c if models is None or t.card_model in models else 0 for models, c in self._slots]]
             self._slot_cost = np.concatenate((self._slot_cost, np.array(cost, np.int64)))
         rows = slice(self._free.size, None)

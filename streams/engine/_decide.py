@@ -5,8 +5,8 @@
 3. Learn: when enough was accepted since the last time, what the mix of requests says about free capacity (`_mix`).
 4. Order: every kind of request is represented by its first job in line (priority downwards, then age); best head first.
    Kinds known not to fit are left out until something is freed that could hold a member of theirs.
-5. Place: the smallest place that holds the whole gang, where it costs the others least; if there is none, the kind is set aside
-   for this round.
+5. Place: the smallest place that holds the whole gang on cards of one model, where it costs the others least; if there is
+   none, the kind is set aside for this round.
 6. Explain: waiting jobs that were never told why they wait, and those whose reason code changed.
 
 A kind set aside never holds back another (first fit behind a blocked head). There are no reservations yet: a large gang can

@@ -52,8 +52,9 @@ class NoFit(NamedTuple):
 def find(
     nodes: Nodes, request: Request, scans: dict[Request, Scan] | None = None, costs: Costs | None = None
 ) -> Fit | NoFit:
-    """1. count members that fit on each node; 2. narrowest level with a place that holds all of them; 3. tightest such
-    place; 4. fill it with as few nodes as possible; 5. choose cards on each. `scans`: what earlier searches found."""
+    """1. count members that fit on each node; 2. narrowest level with a place that holds all of them on one card model; 3. of
+    such places the tightest, of the model that costs least; 4. fill it with as few nodes as possible; 5. choose cards on
+    each. `scans`: what earlier searches found."""
     if not nodes.names:
         return NoFit("no_nodes", "no node is registered")
     scan = _scan(nodes, request, scans if scans is not None else {}, costs)
@@ -73,19 +74,42 @@ def find(
         milli = min(request.cards_milli, WHOLE)
         return Fit((row,), (members,), (mask,), milli, "node", nodes.names[row], candidates, reason)
     if members > 1 and request.adjacency != "node" and int((scan.fit * there).sum()) >= members:
-        fit = scan.fit[nodes.class_of]
-        for level in WIDENING[1:]:
+        by_model = {
+            model: fit[nodes.class_of]
+            for model, fit in _of_one_model(nodes, request, scan.fit).items()
+            if int(fit @ there) >= members
+        }
+        for level in WIDENING[1:] if by_model else ():
             starts = nodes.starts[level]
-            sums = np.add.reduceat(fit, starts)
-            good = np.flatnonzero(sums >= members)
-            if good.size:
-                narrow = int(good[np.argmin(sums[good])])
-                start = int(starts[narrow])
-                stop = int(starts[narrow + 1]) if narrow + 1 < starts.size else len(nodes.names)
-                return _fill(nodes, request, fit, start, stop, level, int(good.size))
+            found: list[tuple[int, int, str, int, int]] = []
+            for model, fit in by_model.items():
+                sums = np.add.reduceat(fit, starts)
+                good = np.flatnonzero(sums >= members)
+                if good.size:
+                    place = int(good[np.argmin(sums[good])])
+                    price = costs.price(model) if costs is not None else 0
+                    found.append((price, int(sums[place]), model, place, int(good.size)))
+            if found:
+                _, _, model, place, _ = min(found)
+                start = int(starts[place])
+                stop = int(starts[place + 1]) if place + 1 < starts.size else len(nodes.names)
+                candidates = sum(count for *_, count in found)
+                return _fill(nodes, request, by_model[model], start, stop, level, candidates)
             if level == request.adjacency:
                 break
     return _why_not(nodes, request, scan.fit)
+
+
+def _of_one_model(nodes: Nodes, request: Request, fit: I64) -> dict[str, I64]:
+    """A gang's cards are all of one model: members that fit on a node of each class, for each model that some do."""
+    if request.members == 1 or not request.cards_milli:
+        return {"": fit}
+    classes = nodes.classes
+    model_of = [t.card_model for t in classes.types]
+    models = sorted({model_of[t] for t in set(classes.type[fit > 0].tolist())})
+    if len(models) <= 1:
+        return dict.fromkeys(models, fit)
+    return {m: np.where(np.array([of == m for of in model_of], np.bool_)[classes.type], fit, 0) for m in models}
 
 
 def _beat(score: I64, best: int, candidates: int, superlative: str) -> str:
@@ -275,12 +299,13 @@ def _why_not(nodes: Nodes, request: Request, fit: I64) -> NoFit:
     there = classes.nodes
 
     def in_all(by_class: I64) -> int:
-        return int((by_class * there).sum())
+        return max((int(fit @ there) for fit in _of_one_model(nodes, request, by_class).values()), default=0)
 
     level = request.adjacency or "domain"
 
     def largest_place(by_class: I64) -> int:
-        return int(np.add.reduceat(by_class[nodes.class_of], nodes.starts[level]).max())
+        models = _of_one_model(nodes, request, by_class).values()
+        return max((int(np.add.reduceat(fit[nodes.class_of], nodes.starts[level]).max()) for fit in models), default=0)
 
     may = nodes.may(request) & (there > 0)
     if not may.any():
@@ -295,15 +320,16 @@ def _why_not(nodes: Nodes, request: Request, fit: I64) -> NoFit:
             f"a member needs {_member(request)}; the largest node that may be used has {times(best.cards, 'card')}, "
             f"{cores(best.cpu_milli)} and {gib(best.memory_bytes)}",
         )
+    one = " of one card model" if len(_of_one_model(nodes, request, most * (there > 0))) > 1 else ""
     if in_all(most) < members:
         return NoFit(
-            "larger_than_the_map", f"{times(members, 'member')}; all nodes together hold {in_all(most)} when empty"
+            "larger_than_the_map", f"{times(members, 'member')}; all nodes{one} together hold {in_all(most)} when empty"
         )
     largest = largest_place(most)
     if largest < members:
         return NoFit(
             "adjacency_too_narrow",
-            f"{times(members, 'member')} in one {level}; the largest holds {largest} when empty",
+            f"{times(members, 'member')} in one {level}; the largest holds {largest}{one} when empty",
         )
     largest = largest_place(members_that_fit(nodes, request, empty=True))
     if largest < members:
@@ -318,12 +344,12 @@ def _why_not(nodes: Nodes, request: Request, fit: I64) -> NoFit:
     if free >= members:
         return NoFit(
             "scattered",
-            f"{times(members, 'member')} in one {level}; the best has room for {largest_place(fit)} now, all together for {free}",
+            f"{times(members, 'member')} in one {level}; the best has room for {largest_place(fit)} now, all{one} together for {free}",
         )
     needs = f"needs {times(members, 'member')} × {_member(request)}"
     by_cards = in_all(members_that_fit(nodes, request, cpu=False, memory=False))
     if by_cards < members:
-        return NoFit("short_of_cards", f"{needs}; there are free cards for {by_cards} now")
+        return NoFit("short_of_cards", f"{needs}; there are free cards{one} for {by_cards} now")
     enough = f"free cards for {by_cards}, but" if request.cards_milli else ""
     for code, what, sum_of in (
         ("short_of_cpu", "CPU", in_all(members_that_fit(nodes, request, memory=False))),

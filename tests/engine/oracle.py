@@ -116,6 +116,8 @@ class Books:
         self.working[e.job] = e.attempt
         assert sum(e.members_on_node) == ask.members, "a gang is placed whole"
         assert len(set(e.nodes)) == len(e.nodes)
+        if ask.cards_milli:
+            assert len({self.nodes[n].card_model for n in e.nodes}) == 1, "a gang has cards of one model"
         for node, members, mask in zip(e.nodes, e.members_on_node, e.card_masks, strict=True):
             d = self.nodes[node]
             assert d.state == "up"
@@ -196,7 +198,9 @@ class Books:
         for level in LEVELS:
             sums: dict[tuple[str, ...], int] = {}
             for node, count in room.items():
-                sums[self.place(node, level)] = sums.get(self.place(node, level), 0) + count
+                # The cards of a gang are all of one model.
+                key = (*self.place(node, level), self.nodes[node].card_model if ask.cards_milli else "")
+                sums[key] = sums.get(key, 0) + count
             if any(total >= ask.members for total in sums.values()):
                 return level
             if level == ask.adjacency:
