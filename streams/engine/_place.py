@@ -73,31 +73,38 @@ def find(
         reason = _beat(score, int(score[best]), candidates, "tightest" if costs is None else "cheapest")
         milli = min(request.cards_milli, WHOLE)
         return Fit((row,), (members,), (mask,), milli, "node", nodes.names[row], candidates, reason)
-    if members > 1 and request.adjacency != "node" and int((scan.fit * there).sum()) >= members:
-        by_model = {
-            model: fit[nodes.class_of]
-            for model, fit in _of_one_model(nodes, request, scan.fit).items()
-            if int(fit @ there) >= members
-        }
-        for level in WIDENING[1:] if by_model else ():
-            starts = nodes.starts[level]
-            found: list[tuple[int, int, str, int, int]] = []
-            for model, fit in by_model.items():
-                sums = np.add.reduceat(fit, starts)
-                good = np.flatnonzero(sums >= members)
-                if good.size:
-                    place = int(good[np.argmin(sums[good])])
-                    price = costs.price(model) if costs is not None else 0
-                    found.append((price, int(sums[place]), model, place, int(good.size)))
-            if found:
-                _, _, model, place, _ = min(found)
-                start = int(starts[place])
-                stop = int(starts[place + 1]) if place + 1 < starts.size else len(nodes.names)
-                candidates = sum(count for *_, count in found)
-                return _fill(nodes, request, by_model[model], start, stop, level, candidates)
-            if level == request.adjacency:
-                break
-    return _why_not(nodes, request, scan.fit)
+    found = _gang(nodes, request, scan.fit, costs) if members > 1 and request.adjacency != "node" else None
+    return found if found is not None else _why_not(nodes, request, scan.fit)
+
+
+def _gang(nodes: Nodes, request: Request, fit: I64, costs: Costs | None) -> Fit | None:
+    """A place of several nodes: the narrowest level that has one, of such places the tightest of the cheapest model. `fit`: by
+    class."""
+    members, there = request.members, nodes.classes.nodes
+    by_model = {
+        model: of_it[nodes.class_of]
+        for model, of_it in _of_one_model(nodes, request, fit).items()
+        if int(of_it @ there) >= members
+    }
+    for level in WIDENING[1:] if by_model else ():
+        starts = nodes.starts[level]
+        found: list[tuple[int, int, str, int, int]] = []
+        for model, by_row in by_model.items():
+            sums = np.add.reduceat(by_row, starts)
+            good = np.flatnonzero(sums >= members)
+            if good.size:
+                place = int(good[np.argmin(sums[good])])
+                price = costs.price(model) if costs is not None else 0
+                found.append((price, int(sums[place]), model, place, int(good.size)))
+        if found:
+            _, _, model, place, _ = min(found)
+            start = int(starts[place])
+            stop = int(starts[place + 1]) if place + 1 < starts.size else len(nodes.names)
+            candidates = sum(count for *_, count in found)
+            return _fill(nodes, request, by_model[model], start, stop, level, candidates)
+        if level == request.adjacency:
+            break
+    return None
 
 
 def _of_one_model(nodes: Nodes, request: Request, fit: I64) -> dict[str, I64]:
